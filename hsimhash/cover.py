@@ -135,7 +135,9 @@ class Cover:
             if not 1 <= probe.drawer <= len(self.layout.drawers):
                 raise ValueError(f"layout {self.layout.name} does not have a drawer {probe.drawer}")
             if not 0 <= probe.radius <= probe.bits <= self._drawer(probe).segment_bits:
-                raise ValueError(f"invalid {probe}: radius must be 0 to bits, and bits at most those of the segment")
+                raise ValueError(
+                    f"invalid {probe}: radius must be between 0 and bits, and bits at most the length of the segment"
+                )
         if not self.is_own:
             self._prove()
 

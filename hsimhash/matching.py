@@ -455,7 +455,7 @@ def missing_drawers(view: ViewInPart, cover: Cover, queries: Signatures) -> list
 
 
 class _LostRanges:
-    """Half-open ranges of rowkeys, as numbers of 40 bits."""
+    """Half-open ranges of rowkeys, as 40-bit numbers."""
 
     def __init__(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
         # The end of a bucket's range is longer than the prefix and sorts after it, so its number is rounded up.

@@ -24,7 +24,7 @@ _log = logging.getLogger("hsimhash.slow")
 class QueryStats:
     """Counts what one call reads. Create it when the call begins, and call `end` when it is over."""
 
-    buckets = 0  # number of buckets or ranges read, including those of keys; one that several queries need counts once
+    buckets = 0  # buckets or ranges read, including those of keys; a bucket that several queries need is counted once
     rows = 0  # candidates
     near = 0  # fingerprints that are near enough or share a key
     matches: int | None = None  # None: the call failed

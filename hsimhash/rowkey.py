@@ -73,19 +73,19 @@ def fingerprints_of(rowkeys: Uint8s) -> Uint64s:
 
 
 def prefix_numbers_of(rowkeys: Uint8s) -> Uint64s:
-    """Return the prefixes of rowkeys of shape (m, 13) as numbers of 40 bits: shape (m,), uint64."""
+    """Return the prefixes of rowkeys of shape (m, 13) as 40-bit numbers: shape (m,), uint64."""
     return rowkeys.view(_ROWS)["beginning"].astype(np.uint64).ravel() >> np.uint64(8 * (8 - PREFIX_BYTES))
 
 
 def prefix_numbers(prefixes: Uint8s) -> Uint64s:
-    """Return prefixes of shape (n, 5) as numbers of 40 bits: shape (n,), uint64."""
+    """Return prefixes of shape (n, 5) as 40-bit numbers: shape (n,), uint64."""
     wide = np.zeros((len(prefixes), 8), np.uint8)
     wide[:, 8 - PREFIX_BYTES :] = prefixes
     return wide.view(">u8").ravel().astype(np.uint64)
 
 
 def prefixes_of(numbers: Uint64s) -> list[bytes]:
-    """Return the bytes of prefixes that are given as numbers of 40 bits."""
+    """Return the bytes of prefixes that are given as 40-bit numbers."""
     words = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
     return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
@@ -101,7 +101,7 @@ def key_prefixes(keying: Keying, key: int) -> list[bytes]:
 
 
 def key_rows(keying: Keying, keys: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
-    """Return the documents' rows in the key drawer, as prefixes (numbers of 40 bits) and fingerprints.
+    """Return the documents' rows in the key drawer, as prefixes (40-bit numbers) and fingerprints.
 
     They are in the order of the documents and may repeat.
     """
@@ -123,12 +123,12 @@ def filed_rowkeys(layout: Layout, signatures: Iterable[Signature], keying: Keyin
 
 
 def key_numbers(parts: Uint64s) -> Uint64s:
-    """Return the prefixes under which the key drawer stores parts of keys, as numbers of 40 bits."""
+    """Return the prefixes under which the key drawer stores parts of keys, as 40-bit numbers."""
     return parts >> np.uint64(32) << np.uint64(8) | np.uint64(KEY_FLAG)
 
 
 def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
-    """Return the distinct rows, in order, of rows given as prefixes (numbers of 40 bits) and fingerprints."""
+    """Return the distinct rows, in order, of rows given as prefixes (40-bit numbers) and fingerprints."""
     order = np.lexsort((fingerprints, prefixes))
     prefixes, fingerprints = prefixes[order], fingerprints[order]
     is_new = np.append(True, (prefixes[1:] != prefixes[:-1]) | (fingerprints[1:] != fingerprints[:-1]))[: len(order)]
@@ -136,7 +136,7 @@ def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Ui
 
 
 def rowkeys_of(prefixes: Uint64s, fingerprints: Uint64s) -> Uint8s:
-    """Return the rowkeys of prefixes (numbers of 40 bits) and fingerprints of shape (m,): shape (m, 13), uint8."""
+    """Return the rowkeys of prefixes (40-bit numbers) and fingerprints of shape (m,): shape (m, 13), uint8."""
     rows = np.empty((len(prefixes), ROWKEY_BYTES), np.uint8)
     rows[:, :PREFIX_BYTES] = fingerprint_bytes(prefixes)[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
     rows[:, PREFIX_BYTES:] = fingerprint_bytes(fingerprints)

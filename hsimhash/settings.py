@@ -83,7 +83,7 @@ def address_in(text: str) -> tuple[str, int]:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """Parse host names in `name,name`; raise `ValueError` for anything else."""
+    """Parse host names separated by commas; raise `ValueError` for anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
         raise ValueError("must be host names separated by commas, such as search,search.example.com")

@@ -106,7 +106,7 @@ def test_a_warning_says_if_all_may_have_been_stored_under_other_ids(out: Path, t
     for values, is_told in (((5, 77), True), ((5, 76), False), ((5, 77, 2**63), False)):
         source = fingerprints(tmp_path / "in.tsv", *values)
         result = run("dedup", source, "--out", str(out), "--against", url, "--overwrite")
-        assert ("with another id, such as 'd0' and 'week/d0'" in result.stderr) == is_told
+        assert ("with a different id, such as 'd0' and 'week/d0'" in result.stderr) == is_told
 
 
 def test_a_profile_that_is_not_the_indexs_is_5_and_so_is_no_index(out: Path, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory", "lots"], "'lots' is not a valid size: expected a number of bytes, 512M or 2G"),
+        (["--memory", "lots"], "'lots' is not a valid size: expected a number of bytes, such as 512M or 2G"),
         (["--memory", "0"], "'0' is not a valid size"),
         (["--keep", "best"], "unknown keep policy 'best'; use first, last"),
         (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),

@@ -127,8 +127,8 @@ def test_the_layouts_own_distance_reads_one_bucket_of_each_drawer() -> None:
     [
         (4, [Probe(1, 16, 1)], "misses 4 flips"),
         (4, [Probe(5, 16, 1)], "does not have a drawer 5"),
-        (4, [Probe(1, 17, 1)], "radius must be 0 to bits"),
-        (4, [Probe(1, 16, 17)], "radius must be 0 to bits"),
+        (4, [Probe(1, 17, 1)], "radius must be between 0 and bits"),
+        (4, [Probe(1, 16, 17)], "radius must be between 0 and bits"),
         (4, [], "misses"),
         (5, cover(Layout.named("4"), 4, MILLION, LMDB_PRICES).probes, "misses 5 flips"),
     ],

@@ -149,7 +149,7 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.query(1, limit=0), ValueError, "at least 1"),
         (lambda index: index.query_many([1], limit=0), ValueError, "at least 1"),
         (lambda index: index.query_many([1, 2], exclude=["a"]), ValueError, "None for each query, got 1 for 2"),
-        (lambda index: index.query("1"), TypeError, "not str"),
+        (lambda index: index.query("1"), TypeError, "got str"),
         (lambda index: index.remove(["a", 5]), TypeError, "got int"),
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "got one str"),
         (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids must have an order, got a set"),

@@ -62,7 +62,7 @@ def byte_count(text: str) -> int:
     match = _SIZE.fullmatch(text)
     count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if count < 1:
-        raise click.BadParameter(f"{text!r} is not a valid size: expected a number of bytes, 512M or 2G")
+        raise click.BadParameter(f"{text!r} is not a valid size: expected a number of bytes, such as 512M or 2G")
     return count
 
 

@@ -77,7 +77,7 @@ def export_command(
 
     With --to, export writes an index that never changes. You can copy its folder, or serve it from a read-only disk;
     --store tables://FOLDER answers the same queries as the original. The folder must be new or empty, or contain tables
-    that --overwrite replaces. Processes that have the old tables open keep using the old ones. With --compress, a row
+    that --overwrite replaces. Processes that already have the old tables open keep using them. With --compress, a row
     takes 5 to 6 bytes instead of 8. An interrupted export leaves nothing behind.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the

@@ -42,8 +42,8 @@ def fingerprint_command(
              hsimhash fingerprint "A text of some length" --features
              hsimhash fingerprint - --profile zh-1 < pages.jsonl
 
-    If an argument is the path of a file, fingerprint uses the text in it; any other argument is a text. Compressed
-    files are unpacked, and for HTML pages only the main text is used.
+    If an argument is the path of a file, fingerprint reads the text from it. Any other argument is itself the text.
+    Compressed files are unpacked, and for HTML pages only the main text is used.
 
     With -, fingerprint reads one JSON object per line from stdin: {"text": …, "id": …}. It prints JSON lines with
     "line", "id" and "fingerprint", which is null if the text is too short. If a text on the command line is too short,

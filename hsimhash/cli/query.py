@@ -74,7 +74,9 @@ def query_command(
     _check_asked(words, id=doc_ids, text=texts, file=paths)
     refuse_records(words)
     if doc_ids and exclude is not None:
-        raise click.UsageError("--exclude cannot be combined with --id, which excludes its own document; leave it out")
+        raise click.UsageError(
+            "--exclude cannot be combined with --id, which already excludes its own document; omit --exclude"
+        )
     lines = Lines("-") if words == ("-",) else None
     named = [*understood(words, "fingerprint"), *by_options(texts=texts, paths=paths, doc_ids=doc_ids)]
     for one in named:

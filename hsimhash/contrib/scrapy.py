@@ -98,7 +98,7 @@ class HSimHashAddon:
         _check_store(settings["HSIMHASH_STORE"])
         _warn_of_unknown(settings)
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
-        # It runs just before the pipelines, so it sees items as they do, without those that other middlewares remove.
+        # It runs just before the pipelines, so it sees only the items that the other middlewares let through.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
 
 

@@ -166,7 +166,7 @@ def dropped_by_key(documents: Collected, grouping: Grouping, options: DedupOptio
 def kept_pairs(
     documents: Collected, grouping: Grouping, groups: Int64s, options: DedupOptions, looked: Looked
 ) -> Pairs:
-    """Return each dropped document and the document kept for it, if these are near; `groups` is `Pairs.groups`."""
+    """Return each dropped document and the document kept for it, if the two are near; `groups` is `Pairs.groups`."""
     among, (dropped, kept) = documents.comparable, dropped_pairs(grouping)
     chosen = pairs_found_by(documents, dropped, kept, options, looked.refused) != "chain"
     words = pair_words(np.searchsorted(among, dropped[chosen]), np.searchsorted(among, kept[chosen]))

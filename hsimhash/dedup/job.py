@@ -221,7 +221,7 @@ class _DedupRun:
         if np.array_equal(documents.fingerprints[numbers], stored.fingerprints[nearest]):
             (own,) = documents.doc_ids.at(numbers[:1])
             self.observer.say(
-                f"every document has the fingerprint of a stored one with another id, such as {own!r:.200} and "
-                f"{stored.doc_ids[nearest[0]]!r:.200}; if these are the same documents, use the ids under which they "
-                f"are stored: for files, pass the folder that was ingested"
+                f"every document has the same fingerprint as a stored document with a different id, such as "
+                f"{own!r:.200} and {stored.doc_ids[nearest[0]]!r:.200}; if these are the same documents, use their "
+                f"stored ids: for files, pass the folder that was ingested"
             )

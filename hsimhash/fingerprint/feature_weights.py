@@ -27,7 +27,7 @@ from hsimhash.fingerprint.vote import SCALE
 ENGLISH_NAME = "english-1"
 WHOLE = 64  # value for a text that is entirely English
 
-# Values of `weights` with which the weight of a word is a multiple of its idf. The weight of a shingle, or of a word
+# Values of `weights` for which the weight of a word is a multiple of its idf. The weight of a shingle, or of a word
 # with any other value of `weights`, is a multiple of a unit.
 BY_IDF = ("tfidf", "tfidf+count", "log-idf")
 _LEADING = np.uint64(48)  # shift that leaves the 16 leading bits

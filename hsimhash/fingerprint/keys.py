@@ -4,7 +4,7 @@ There are two kinds of keys, and a profile makes one of them. Both have 64 bits;
 
 *Whole*: the hash of the set of the heaviest features. Two texts share a key if their keys are equal.
 
-*In parts*: a *tag* of 12 bits for each of the five heaviest features, heaviest first, preceded by the number of tags. A
+*In parts*: a 12-bit *tag* for each of the five heaviest features, heaviest first, preceded by the number of tags. A
 *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share a key if a
 part of one key equals a part of the other. A text of three features or fewer has one part, with all its tags.
 

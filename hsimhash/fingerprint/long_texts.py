@@ -59,8 +59,8 @@ WINDOW_CHARACTERS = 1 << 16  # fits in the L2 cache
 # Limit on the characters of a run that the segmenter processes at once; it takes about 160 bytes for each of them. Runs
 # in prose have a few dozen characters.
 MOST_RUN = 1 << 20
-# Normalisation may multiply the number of characters by at most this. U+FDFA becomes 18 characters, so 16 MiB of it
-# would become 100 million.
+# Maximum factor by which normalisation may increase the number of characters. U+FDFA becomes 18 characters, so 16 MiB
+# of it would become 100 million.
 _MOST_GROWTH = 2
 
 _MOST_CUT = 1 << 20  # maximum number of characters whose words are listed at once

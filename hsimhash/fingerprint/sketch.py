@@ -2,7 +2,7 @@
 
 *Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
 Jaccard similarity J agree in a bit with probability (1 + J) / 2, so about 32 · (1 - J) of the 64 bits differ. One
-permutation serves all 64 bits: the 6 highest bits of a shingle's hash select the bit of the sketch, and the remaining
+permutation serves all 64 bits: the highest 6 bits of a shingle's hash select the bit of the sketch, and the remaining
 bits are the value to minimise. A bit without a shingle borrows from another bit. The order of borrowing is different
 for each bit, but the same for every text.
 

@@ -108,7 +108,7 @@ def matching_urls(url: str) -> list[str]:
 
 
 def _url_of(url: str, system: Any, path: str) -> str:
-    """Return the URL of a path that the pattern `url` matched, on the same host."""
+    """Return the URL of a path that matched the pattern `url`; the host stays the same."""
     if is_remote(path):
         return path
     scheme, _, rest = url.partition("://")

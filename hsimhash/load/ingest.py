@@ -442,7 +442,7 @@ class _Run:
         )
         if self._options.claims:  # claiming has already stored the documents
             self._remember()
-        elif self._counts.settled > self._marked:  # else stored before a kill, and maybe changed since
+        elif self._counts.settled > self._marked:  # otherwise stored before a kill, and possibly changed since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)

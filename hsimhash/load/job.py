@@ -50,7 +50,7 @@ JOB_LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
 _FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # in the order of deletion
-_WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # part of an input's mark after 0.1.0
+_WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # part of an input's mark in releases after 0.1.0
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:

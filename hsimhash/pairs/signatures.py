@@ -208,13 +208,13 @@ class _SharedParts:
         none = np.empty(0, np.int64)
         for some, others, _ in Pairs(none, none, none.astype(np.uint8), self.first).expand():
             left, right = self.owner[some], self.owner[others]
-            if self.parts.shape[1] > 1:  # they may share several parts; only the least one yields the pair
+            if self.parts.shape[1] > 1:  # they may share several parts; only the lowest one yields the pair
                 is_least = self.values[some] <= self._least_shared(left, right)
                 left, right = left[is_least], right[is_least]
             yield left, right
 
     def _least_shared(self, left: Int64s, right: Int64s) -> Uint64s:
-        """Return the least part that the two signatures of each pair share."""
+        """Return the lowest part that the two signatures of each pair share."""
         least = np.full(len(left), _NO_PART)
         for mine in self.parts.T:
             part = mine[left]

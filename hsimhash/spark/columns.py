@@ -170,9 +170,9 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
         its_files, its_path = reached_path(spark, name)
         other = f"{its_files.makeQualified(its_path)}/"
         if own.startswith(other) or other.startswith(own):
-            raise ValueError(f"{place} is the input {name}, or one is inside the other; choose another place")
+            raise ValueError(f"{place} is the input {name}, or one is inside the other; choose another location")
     if not overwrite and files.exists(path):
-        raise ValueError(f"{place} already has results or other files; choose another place, or overwrite them")
+        raise ValueError(f"{place} already has results or other files; choose another location, or overwrite them")
 
 
 def write_mode(*, overwrite: bool) -> str:

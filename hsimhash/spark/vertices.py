@@ -70,9 +70,9 @@ class Vertices:
         documents: `id`, the signature, `position` and `rank`.
         repeated: Documents that share their fingerprint with another document; None if there are none.
         others: The `id` of each remaining document.
-        rows: The vertices: `number`, the signature, `first` (least position and id of its documents) and `size` (number
-            of its documents). If documents have ranks, also `best` (least rank and id; `number` has the same order) and
-            `smallest` (the smallest id).
+        rows: The vertices: `number`, the signature, `first` (lowest position and id of its documents) and `size`
+            (number of its documents). If documents have ranks, also `best` (lowest rank and id; `number` has the same
+            order) and `smallest` (the smallest id).
         edges: Near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits in which the sketches differ,
             null if one is missing), `found_by`.
         crowds: Unless all pairs are listed, the members of each crowd: `crowd`, `number` and the signature.
@@ -228,7 +228,7 @@ def _edges(
     alike, sharing = (ALIKE, CROWD) if has_crowds else (None, None)
     found = found.unionByName(_measured_edges(_met(rows, "fingerprint", alike), "distance"))
     met = _met(by_key_part(rows, options.keying), "part", sharing)
-    if options.keying.most_parts > 1:  # two keys may share several parts: keep the pair only for the least part
+    if options.keying.most_parts > 1:  # two keys may share several parts: keep the pair only for the lowest part
         common = F.array_intersect(*(key_parts(F.col(f"{side}.key"), options.keying) for side in "ab"))
         met = met.where(F.col("a.met") == F.array_min(common))
     keyed = _measured_edges(met, "key").where(F.col("distance") > options.max_distance)

@@ -122,7 +122,7 @@ class MemoryStore(Store):
 
     @classmethod
     def open(cls, url: str) -> MemoryStore:
-        """Open the index that this process already has open at the same URL."""
+        """Open an index that is already open at that URL in this process."""
         with _lock:
             if url not in _named:
                 raise IndexNotFoundError(f"no index at {url} in this process; create one with HSimIndex.create")

@@ -156,7 +156,7 @@ class Run(FiledRows):
         write_array(temporary / "registers", registers[places])
         write_array(temporary / "places", places.astype(np.uint32))
         sync_folder(temporary)
-        shutil.rmtree(folder, ignore_errors=True)  # not a run, but what an interrupted deletion left
+        shutil.rmtree(folder, ignore_errors=True)  # not a run, but the remains of an interrupted deletion
         temporary.rename(folder)
         sync_folder(folder.parent)
 

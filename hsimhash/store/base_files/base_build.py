@@ -151,7 +151,9 @@ class _Writer:
                 self.old.unmap()
         rows = int(directory[0, -1])
         if (directory[:, -1] != rows).any():
-            raise DamagedBaseError(f"the drawers of {self.old.path.name if self.old else self.name} differ")
+            raise DamagedBaseError(
+                f"the drawers of {self.old.path.name if self.old else self.name} have different numbers of rows"
+            )
         fences, key_rows = self._write_key_rows()
         if self.pending:
             self.checksums.append(zlib.crc32(self.pending))

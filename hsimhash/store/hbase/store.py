@@ -137,8 +137,8 @@ class HBaseStore(Store):
             if part not in found:
                 raise CorruptionError(
                     f"the cell i:{part.decode()} in row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
-                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not respond; correct "
-                    f"the clocks and run a major compaction, or drop the table"
+                    f"still missing: a delete marker is ahead of the servers' clocks, or the servers do not respond; "
+                    f"correct the clocks and run a major compaction, or drop the table"
                 )
             if part != IDENTITY_PART and found[part] != values[part]:
                 raise IndexExistsError(

@@ -350,7 +350,7 @@ class SqliteBackend(Backend):
             path.touch()
             with connect(path) as connection:
                 if connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-                    raise errors.IndexExistsError(f"there is already a database at {url}; choose another place")
+                    raise errors.IndexExistsError(f"there is already a database at {url}; choose another path")
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("BEGIN IMMEDIATE")
                 for statement in SCHEMA:

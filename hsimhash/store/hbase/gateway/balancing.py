@@ -3,7 +3,7 @@
 A gateway that failed *rests*: while another gateway works, it is not used for some time, longer after each failure.
 After its rest, a connection that no call waits for tries it. Gateways that still owe replies to abandoned calls rank
 last. Among the other gateways, the next connection goes to the one to which this process has the fewest connections.
-Ties are broken at random, so that the connections of many processes spread over all gateways, starting with the first.
+Ties are broken at random, so even the first connections of many processes are spread over all gateways.
 
 A connection is counted for as long as something refers to it. If a signal interrupts a call before it returns its
 connection, the connection is no longer counted once that call ends.

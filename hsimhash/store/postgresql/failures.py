@@ -51,7 +51,7 @@ _REMEDIES = (
         r"invalid response|received H|expected authentication",
         "the server is not PostgreSQL: check the port, usually 5432",
     ),
-    (r"certificate|does not support SSL|SSL error", "check sslmode=, and pass the authority's file with sslrootcert="),
+    (r"certificate|does not support SSL|SSL error", "check sslmode=, and pass the authority's file: sslrootcert=FILE"),
     (r"translate host name|not known", "is the host name spelled correctly?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
     (

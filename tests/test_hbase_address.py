@@ -95,7 +95,7 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw/t?info_port=-1", "info_port= must be 1 to 65535, got -1"),
         ("hbase://gw/t?transport=http", "transport= must be one of buffered, framed, got http"),
         ("hbase://gw/t?path=", "option path is empty"),
-        ("hbase://gw/t?ca=/x", "go with hbase"),
+        ("hbase://gw/t?ca=/x", "require hbase"),
         ("hbase+https://gw/t?key=/x", "requires cert="),
         ("hbase+https://gw/t?transport=framed", "transport= and protocol= do not apply to HTTP"),
         ("hbase://gw/t?auth=plain", "auth= must be one of kerberos, got plain"),

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.lines import path_order
 from tests.support.archives import PACK
 from tests.test_inputs import batches_of, contents, read
 
@@ -46,6 +47,12 @@ def test_in_a_folder_a_file_comes_before_its_copies(tmp_path: Path) -> None:
     names = ["a.txt", "a (1).txt", "a - Copy.txt", "a-v2.txt", "a.txt.bak", "a_final.txt", "b.txt"]
     texts(tmp_path, **dict.fromkeys(names, "words"))
     assert [doc_id for doc_id, _ in read(tmp_path)[0]] == names
+    assert sorted(["a (1).txt.gz", "b/a-1.txt", "a.txt.gz", "b/a.txt"], key=path_order) == [
+        "a.txt.gz",
+        "a (1).txt.gz",
+        "b/a.txt",
+        "b/a-1.txt",
+    ]
 
 
 @pytest.mark.parametrize("packing", PACK)

@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Floats, Int64s
-from hsimhash.inputs.files import packing_of
-from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
+from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, packing_of, text_in
 from hsimhash.pairs.pair_blocks import pair_words
 
 UNRELATED = 0.2  # two texts that share less of their shingles (Jaccard index) are not near, unless labelled as near

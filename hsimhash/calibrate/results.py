@@ -78,8 +78,8 @@ class Calibration:
         if not self.is_labelled:
             return "Without labels, similar documents that you would keep apart are not counted as false pairs."
         few = (
-            f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this recommends the "
-            f"defaults. Label {FEW_LABELS} near pairs or more."
+            f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
+            f"default distance. Label {FEW_LABELS} near pairs or more."
         )
         return few if self.wanted < FEW_LABELS else ""
 

@@ -147,7 +147,9 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = F
     is_better = best.score.least_f1 > default.most_f1 + WITHIN
     is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
     is_clear = not is_chance and (is_better or is_cheaper)
-    return best if is_clear else Recommendation(curve, default, best.best_f1, is_default=True)
+    return (
+        best if is_clear else Recommendation(curve, default, best.best_f1, is_default=curve.profile == default_profile)
+    )
 
 
 def _best(curves: Sequence[Curve]) -> Recommendation:

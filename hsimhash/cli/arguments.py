@@ -25,8 +25,8 @@ from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint
 from hsimhash.inputs.extraction import text_of_page
-from hsimhash.inputs.files import InputOptions, is_page_name, kind_by_name, packing_of
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, unpacked_whole
+from hsimhash.inputs.files import InputOptions, is_page_name, kind_by_name
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, open_input, packing_of, unpacked_whole
 from hsimhash.inputs.reader import content_of_file
 
 _TEXT_SUFFIXES = (".txt", ".md")

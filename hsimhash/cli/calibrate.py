@@ -93,7 +93,8 @@ def calibrate_command(
     Profiles that weigh words by how rare they are, such as auto-3, are compared twice: with weights fitted to the
     sample, and with weights for general text.
 
-    calibrate recommends the defaults unless another choice is clearly better: its F1 is higher by more than .01, or its
+    With fewer than 200 labelled near pairs, the best distance is a matter of chance, and calibrate keeps the default.
+    It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than .01, or its
     F1 is the same and its queries cost at least 20 % less. If a distance finds no false pairs in the sample, calibrate
     prints only an upper bound on their number in a collection of a million documents.
 

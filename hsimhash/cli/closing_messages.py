@@ -16,8 +16,8 @@ import click
 
 from hsimhash.cli.console import plural, print_line, say
 from hsimhash.cli.output_files import PACKED_OUTPUTS
-from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
-from hsimhash.inputs.lines import STDIN
+from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, suffix_of
+from hsimhash.inputs.lines import STDIN, packing_of
 
 if TYPE_CHECKING:
     from hsimhash.calibrate import Calibration

@@ -22,7 +22,7 @@ import zstandard
 from hsimhash.extras import needed
 from hsimhash.files import naming
 from hsimhash.inputs.field_values import doc_id_of, first_seen_of
-from hsimhash.inputs.files import Input, InputOptions, packing_of
+from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.http_responses import (
     HttpResponse,
     charset_of,
@@ -39,6 +39,7 @@ from hsimhash.inputs.lines import (
     DamagedInputError,
     Place,
     Unpacker,
+    packing_of,
 )
 from hsimhash.inputs.markup import PAGE_BEGINNING_BYTES, is_page
 from hsimhash.inputs.pages import page_of

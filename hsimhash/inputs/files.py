@@ -27,7 +27,7 @@ from typing import BinaryIO, Literal
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Formats, formats_named
-from hsimhash.inputs.lines import STDIN, UNPACKERS, InputFile, open_input
+from hsimhash.inputs.lines import STDIN, InputFile, open_input, packing_of, path_order
 from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
@@ -204,11 +204,6 @@ class Input:
         return False
 
 
-def packing_of(name: str) -> str:
-    """Return `.gz`, `.zst`, `.bz2`, `.xz` or an empty string."""
-    return next((packing for packing in UNPACKERS if name.lower().endswith(packing)), "")
-
-
 def usual_workers(inputs: Sequence[Input]) -> int:
     """Return the default number of workers: one per core, or 1 for small inputs, as processes take seconds to start."""
     is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
@@ -238,12 +233,12 @@ def is_records(path: str) -> bool:
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (id, path) for every file; the id is `prefix` and the path within the folder, with `/`.
 
-    Files are sorted by their names without suffix, so that `a.txt` precedes `a (1).txt` and `a-v2.txt`.
+    Files are sorted as `path_order` says, so that a file precedes copies such as `a (1).txt` and `a-v2.txt`.
     Skips hidden files, and the marker files that Spark and similar programs leave in a folder.
     """
     with os.scandir(folder) as found:
         shown = (one for one in found if not _LEFT_OUT.match(one.name))
-        entries = sorted(shown, key=lambda one: os.path.splitext(one.name))  # noqa: PTH122 (a Path takes longer)
+        entries = sorted(shown, key=lambda one: path_order(one.name))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):  # a linked folder may contain itself
             yield from files_of(entry.path, f"{prefix}{entry.name}/")

@@ -28,11 +28,10 @@ from hsimhash.inputs.files import (
     is_page_name,
     is_records,
     kind_by_name,
-    packing_of,
 )
 from hsimhash.inputs.fingerprint_format import decided_formats, words_in, written_in
 from hsimhash.inputs.json_values import json_blocks
-from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview, text_in
+from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, packing_of, preview, text_in
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls

@@ -6,6 +6,7 @@ import bz2
 import codecs
 import gzip
 import lzma
+import os
 import re
 import select
 import zlib
@@ -338,6 +339,17 @@ def _decoded(data: bytes, encoding: str, remedy: str = "") -> str:
     except UnicodeDecodeError as error:
         name = "UTF-8" if encoding == "utf-8" else "UTF-16"
         raise ValueError(f"not {name}: {error.reason} at byte {error.start}{remedy}") from error
+
+
+def packing_of(name: str) -> str:
+    """Return `.gz`, `.zst`, `.bz2`, `.xz` or an empty string."""
+    return next((packing for packing in UNPACKERS if name.lower().endswith(packing)), "")
+
+
+def path_order(path: str) -> list[tuple[str, str, str]]:
+    """Return a sort key for paths: by each name without its suffixes, so that `a.txt.gz` precedes `a (1).txt.gz`."""
+    names = ((name, name[: len(name) - len(packing_of(name))]) for name in path.split("/"))
+    return [(*os.path.splitext(unpacked), name) for name, unpacked in names]  # noqa: PTH122 (a Path takes longer)
 
 
 def is_binary(head: bytes) -> bool:

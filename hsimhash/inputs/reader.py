@@ -18,7 +18,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
 from hsimhash.inputs.extraction import PageTexts, refusal
-from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
+from hsimhash.inputs.files import Input, InputOptions, is_page_name, usual_workers
 from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
@@ -27,6 +27,7 @@ from hsimhash.inputs.lines import (
     DamagedInputError,
     Place,
     open_input,
+    packing_of,
     text_of_file,
     unpacked_whole,
 )

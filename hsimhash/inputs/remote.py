@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 
 from hsimhash.errors import InputUnavailableError
 from hsimhash.extras import needed
+from hsimhash.inputs.lines import path_order
 from hsimhash.store.urls import masked, user_in
 
 READ_AHEAD_BYTES = 4 << 20  # bytes fetched in one request and held in memory
@@ -97,7 +98,7 @@ def matching_urls(url: str) -> list[str]:
     name = shown_url(url)
     system, pattern = _system(url)
     try:
-        found = sorted(system.glob(pattern))
+        found = sorted(system.glob(pattern), key=path_order)
     except NotImplementedError:
         raise ValueError(f"input {name}: its protocol does not list files; name each file") from None
     except Exception as error:

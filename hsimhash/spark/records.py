@@ -25,7 +25,7 @@ from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
 from hsimhash.inputs.field_values import first_seen_of
 from hsimhash.inputs.files import InputOptions
-from hsimhash.inputs.lines import preview
+from hsimhash.inputs.lines import path_order, preview
 from hsimhash.pairs.keep_policies import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
@@ -157,8 +157,8 @@ def _observed_records(spark: SparkSession, inputs: Sequence[str], options: Recor
     found = read_texts(spark, inputs, options, _from_texts, _OUT)
     files = F.to_json(F.collect_set(F.struct("place.input", "place.path")))  # observations cannot be arrays
     records, seen = observed(found, rejected=F.count("reason"), files=files)
-    in_order = sorted((file["input"], file["path"]) for file in json.loads(seen["files"]))
-    return _placed(records, [path for _, path in in_order]), seen["rejected"]
+    ordered = sorted(json.loads(seen["files"]), key=lambda file: (file["input"], path_order(file["path"])))
+    return _placed(records, [file["path"] for file in ordered]), seen["rejected"]
 
 
 def read_texts(
@@ -189,8 +189,8 @@ def rank_columns(options: RecordOptions) -> list[Column]:
 
 def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
     """Return records whose `place` has only numbers, in the order of the inputs; `path` is the name of the file."""
-    in_order = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
-    known = records.sparkSession.range(1).select(F.posexplode(in_order).alias("file", "path"))
+    path_order = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
+    known = records.sparkSession.range(1).select(F.posexplode(path_order).alias("file", "path"))
     found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
     place = F.struct("place.input", F.col("file"), F.col("place.start"), F.col("place.row"))
     return found.withColumn("place", place).drop("file")

@@ -113,7 +113,8 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
     if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
             return StoreUnavailableError(
-                f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; this write was not stored"
+                f"index {path} cannot be written: a file would exceed the limit on file size; {LIMITS[errno.EFBIG]}; "
+                f"this write was not stored"
             )
         return damaged(
             path, f"{error}, although the disk is not full: a page number is out of range, or the disk is failing"

@@ -125,7 +125,7 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
         )
     if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)):
         return StoreUnavailableError(
-            f"{where}: the server is out of disk space or memory: {said}; free some and try again"
+            f"{where}: the server has reached a limit of disk space or memory: {said}; free some, or raise the limit"
         )
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return CorruptionError(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page, job
+from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page, results
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
@@ -94,7 +94,7 @@ def labelled(corpus: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("labelled")
     (folder / "labels.tsv").write_text(LABELS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "FEW_LABELS", 20)
+        patch.setattr(results, "FEW_LABELS", 20)
         return calibrated(written(folder, corpus), labels=folder / "labels.tsv")
 
 

@@ -391,7 +391,10 @@ def test_what_only_other_stores_do_is_said_of_tables(tables: str, tmp_path: Path
     ("words", "said"),
     [
         (("--to", "lmdb://other"), "relayout"),
-        (("--to", "tables://~nobody-has-this-name/x"), "unknown home folder in"),
+        (
+            ("--to", "tables://~nobody-has-this-name/x"),
+            "unknown home folder in tables://~nobody-has-this-name/x; write the full path",
+        ),
         (("--to", "tables://other", "--output", "x.jsonl"), "--output cannot be combined with --to"),
         (("--to", "tables://other", "--format", "tsv"), "--format cannot be combined with --to"),
         (("--compress",), "--compress is only for --to"),

@@ -58,7 +58,7 @@ def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
         (("--ttl", "0d"), "'0d' is not a valid time"),
         (("--ttl", "1.5s"), "expected whole seconds, at least 1"),
         (("--ttl", "99999d"), "TTL must be 1 to 2**31 - 1 seconds, got 8639913600"),
-        (("--compression", "ZIP"), "compression must be one of NONE, GZ"),
+        (("--compression", "ZIP"), "must be one of NONE, GZ, SNAPPY, LZ4, ZSTD, LZO, BZIP2, got 'ZIP'"),
         (("--family-option", "IN_MEMROY=true"), "unknown family option IN_MEMROY=true: expected one of BLOCKCACHE"),
         (("--family-option", "TTL=1"), "unknown family option TTL=1: expected one of"),
         (("--family-option", "IN_MEMORY"), "not a column family attribute"),

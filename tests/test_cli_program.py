@@ -407,7 +407,10 @@ STORES = (
     [
         *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "hbase-thrift://x", "mongo://x")],
         ("pages", "for a folder, use ./pages or lmdb://pages"),
-        ("lmdb://~nobody-has-this-name/x", "unknown home folder in"),
+        (
+            "lmdb://~nobody-has-this-name/x",
+            "unknown home folder in lmdb://~nobody-has-this-name/x; write the full path",
+        ),
         ("hbase://gw/pages?tiemout=5s", "did you mean timeout"),
         ("hbase://gw", "invalid table name"),
         ("hbase://user:secret@gw/pages", "must not have a user or a password"),

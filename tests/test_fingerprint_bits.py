@@ -82,7 +82,8 @@ def test_anything_else_is_refused_by_name(text: str) -> None:
     ],
 )
 def test_what_contradicts_the_format_is_refused_with_the_remedy(text: str, name: str) -> None:
-    with pytest.raises(ValueError, match=f"not a fingerprint: '{text}'; expected .*; or choose another format with"):
+    message = f"not a fingerprint: '{text}'; expected .*; or choose another format with format="
+    with pytest.raises(ValueError, match=message):
         parse_fingerprint(text, format=name)
 
 

@@ -307,7 +307,8 @@ def test_fit_refuses_fingerprints_and_profiles_without_rarity(tmp_path: Path) ->
     source, output = tmp_path / "pages.tsv", str(tmp_path / "t.rarity")
     source.write_text("0123456789abcdef\ta\n" * 2)
     options = ("--output", output, "--profile", "auto-3")
-    assert "contains fingerprints: expected" in run("fit", str(source), "--format", "fingerprints", *options).stderr
+    given = run("fit", str(source), "--format", "fingerprints", *options)
+    assert "contains fingerprints: expected texts" in given.stderr
     refused = run("fit", str(source), "--output", output, "--profile", "words-1")
     assert "does not weight features by rarity; use auto-3" in refused.stderr
     assert not Path(output).exists()

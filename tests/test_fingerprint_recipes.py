@@ -129,7 +129,10 @@ def test_options_stand_in_any_order_and_those_that_change_nothing_are_left_out()
     ("name", "message"),
     [
         ("word-1", "unknown profile 'word-1'; did you mean words-1[?]"),
-        ("words-1:minfeatures=3", "unknown option 'minfeatures'; did you mean min_features[?] available: normalize"),
+        (
+            "words-1:minfeatures=3",
+            "unknown option 'minfeatures'; did you mean min_features[?] available: normalize, tokens",
+        ),
         ("words-1:hash=fnv1a", "hash 'fnv1a' is unknown; did you mean fnv-1a-64[?] available: "),
         ("words-1:tie=1", "tie 1 is unknown; did you mean"),
         ("words-1:tokens=char", "tokens 'char' is unknown; did you mean chars[?] available: "),

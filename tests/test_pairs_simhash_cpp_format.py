@@ -71,7 +71,9 @@ def test_junk_is_an_error_that_names_the_line(line: bytes, newline: bytes) -> No
 @pytest.mark.parametrize("line", [b" " * LINE_LIMIT_BYTES + b"1", b"1" + b" " * LINE_LIMIT_BYTES, b"9" * 5_000])
 @pytest.mark.parametrize("before", [b"", b"7\n"])
 def test_a_line_too_long_to_be_a_number_is_refused_as_such(line: bytes, before: bytes) -> None:
-    with pytest.raises(HsimhashError, match=r"' is in a line of more than 4,096 bytes, which is longer than any"):
+    with pytest.raises(
+        HsimhashError, match=r"' is in a line of more than 4,096 bytes, which is longer than any number;"
+    ):
         read(before + line)
 
 

@@ -100,7 +100,11 @@ def test_what_cannot_be_is_refused(old: str) -> None:
     HSimIndex.create("lmdb://english", layout="10", profile="words-1").close()
     HSimIndex.create("lmdb://six", layout="10", profile="auto-2", distance=6).close()
     for options, code, message in (
-        (("--to", "lmdb://six", "--to-layout", "10", "--distance", "9"), 5, "distance 6, requested 9"),
+        (
+            ("--to", "lmdb://six", "--to-layout", "10", "--distance", "9"),
+            5,
+            "queries.distance: the index has 6, requested 9",
+        ),
         (("--to", "lmdb://english", "--to-layout", "10"), 5, "has profile words-1"),
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
         (("--to", old, "--to-layout", "4"), 2, "are the same index"),

@@ -12,7 +12,7 @@ import numpy as np
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
-from hsimhash.calibrate.results import FEW_LABELS, Calibration, ComparedProfile, Spread
+from hsimhash.calibrate.results import Calibration, ComparedProfile, Spread, is_chance
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
@@ -96,9 +96,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
             "no two documents in the sample are unrelated, so precision cannot be measured; pass more documents, or "
             + Remedy("labels", "labels (--pairs)")
         )
-    is_chance = options.labels is not None and len(tried[0].near.distance) < FEW_LABELS
-    usual = next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE)
-    choice = choose(curves, usual, is_chance=is_chance)
+    choice = _choice(curves, tried, is_labelled=options.labels is not None)
     taken = next(one for one in tried if one.compared.label == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
@@ -116,6 +114,12 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         keyed,
         tuple(compared),
     )
+
+
+def _choice(curves: Sequence[Curve], tried: Sequence[_Tried], *, is_labelled: bool) -> Recommendation:
+    compared, near_pairs = [one.compared for one in tried], len(tried[0].near.distance)
+    usual = next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE)
+    return choose(curves, usual, is_chance=is_chance(near_pairs, is_labelled=is_labelled))
 
 
 def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[ComparedProfile]:

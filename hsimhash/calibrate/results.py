@@ -12,13 +12,19 @@ from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Floats
+from hsimhash.fingerprint.profile_grammar import with_option
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, Learnt
 from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # collection size for which false pairs are reported
-FEW_LABELS = 200  # minimum number of labelled near pairs; with fewer, the best distance is a matter of chance
+FEW_LABELS = 200  # labelled near pairs below which the best distance is a matter of chance
 TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
+
+
+def is_chance(near_pairs: int, *, is_labelled: bool) -> bool:
+    """Whether there are so few labelled near pairs that the best distance is a matter of chance."""
+    return is_labelled and near_pairs < FEW_LABELS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,11 +83,12 @@ class Calibration:
         """What the labels, or their absence, leave uncertain; may be empty."""
         if not self.is_labelled:
             return "Without labels, similar documents that you would keep apart are not counted as false pairs."
-        few = (
+        if not is_chance(self.wanted, is_labelled=self.is_labelled):
+            return ""
+        return (
             f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
             f"default distance. Label {FEW_LABELS} near pairs or more."
         )
-        return few if self.wanted < FEW_LABELS else ""
 
     @property
     def learnt(self) -> dict[str, Learnt]:
@@ -100,7 +107,7 @@ class Calibration:
         else:
             profile = written
         layout = self.plans[default_backend().name].layout.name
-        kept = f"{profile}{',' if ':' in profile else ':'}rarity={TABLE}" if fit == FIT_AUTO else profile
+        kept = with_option(profile, f"rarity={TABLE}") if fit == FIT_AUTO else profile
         return Flags(
             profile,
             f"--profile {kept} --layout {layout} --distance {self.choice.score.distance}",

@@ -146,10 +146,9 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = F
     costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
     is_better = best.score.least_f1 > default.most_f1 + WITHIN
     is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
-    is_clear = not is_chance and (is_better or is_cheaper)
-    return (
-        best if is_clear else Recommendation(curve, default, best.best_f1, is_default=curve.profile == default_profile)
-    )
+    if not is_chance and (is_better or is_cheaper):
+        return best
+    return Recommendation(curve, default, best.best_f1, is_default=curve.profile == default_profile)
 
 
 def _best(curves: Sequence[Curve]) -> Recommendation:

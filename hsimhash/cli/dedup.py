@@ -166,9 +166,8 @@ def dedup_command(
     of its shingles occur in the text kept in its place. Texts that cannot be read again, such as those from stdin, are
     not compared. --max-sketch off turns off both comparisons, of sketches and of texts.
 
-    DIR then contains report.html for people to read, keep.txt and drop.txt with ids, the pairs and clusters tables, and
-    stats.json, which is written last. Documents that are too short for a fingerprint are kept and listed in
-    short.jsonl.
+    DIR then contains report.html, keep.txt and drop.txt with ids, the pairs and clusters tables, and stats.json, which
+    is written last. Documents that are too short for a fingerprint are kept and listed in short.jsonl.
 
     If several records have the same id, dedup uses the first one and rejects later ones with different content.
     Rejected records are listed in rejects.jsonl, and the exit code is 7.

@@ -28,7 +28,7 @@ from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
 from hsimhash.fingerprint.bits import fitting, formats_named
 from hsimhash.fingerprint.fit import LEAST_DOCUMENTS
-from hsimhash.fingerprint.recipe import BY_RARITY
+from hsimhash.fingerprint.profile_grammar import with_option
 from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
@@ -86,25 +86,22 @@ def explain_command(
     if not 1 <= len(named) <= 2:
         raise click.UsageError(f"expected one or two documents, got {len(named)}")
     if len(named) == 1:
-        try:
-            _explain_query(settings, named[0], as_json=as_json)
-        except IndexNotFoundError as error:
-            if _has_store(settings):
-                raise
-            message = "with one document, explain shows what a query reads: pass --store, or a second document"
-            raise click.UsageError(message) from error
+        _explain_query(settings, named[0], as_json=as_json)
         return
     if [one.value for one in named if one.kind == "file"] == ["-", "-"]:
         raise click.UsageError("stdin can be read only once: pass one of the two as a file or a text")
     found = _two(settings, named)
     print_json(found.to_json()) if as_json else _print_two(found)
-    profile = Profile.named(settings.profile)
-    is_general = profile.weights == BY_RARITY and not (profile.has_own_rarity or _has_store(settings))
-    if is_general and any(one.kind == "file" for one in named):
-        mark = "," if ":" in settings.profile else ":"
+    if any(one.kind == "file" for one in named) and not _has_store(settings):
+        _say_which_weights(settings.profile)
+
+
+def _say_which_weights(profile: str) -> None:
+    """Print a hint if `dedup` would have used other word weights for the same files."""
+    if Profile.named(profile).can_be_fitted:
         say(
             f"explain used the word weights of general text; dedup learns its own from {LEAST_DOCUMENTS} documents or "
-            f"more: to use those, run 'hsimhash fit' and pass --profile {settings.profile}{mark}rarity=TABLE"
+            f"more: to use those, run 'hsimhash fit' and pass --profile {with_option(profile, 'rarity=TABLE')}"
         )
 
 
@@ -112,9 +109,19 @@ def _has_store(settings: Settings) -> bool:
     return "store" in settings.model_fields_set
 
 
+def _opened(settings: Settings) -> HSimIndex:
+    try:
+        return open_index(settings)
+    except IndexNotFoundError as error:
+        if _has_store(settings):
+            raise
+        message = "with one document, explain shows what a query reads: pass --store, or a second document"
+        raise click.UsageError(message) from error
+
+
 def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
     given = fingerprint_in(named.value, settings.fingerprint_format) if named.kind == "fingerprint" else None
-    with open_index(settings) as index:
+    with _opened(settings) as index:
         query = Signature(given) if given is not None else _side(named, settings, index.profile, index).signature
         found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
     facts = {

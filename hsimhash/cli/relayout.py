@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -110,21 +111,21 @@ def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCo
 
 def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None) -> HSimIndex:
     """Create the new index, or open it if it exists."""
-    asked = distance
+    kept = None
     if layout is None or Layout.parse(layout) == old.layout:
-        layout, distance = old.layout.name, old.distance if distance is None else distance
+        layout, kept = old.layout.name, old.distance
+    first = kept if distance is None else distance
     try:
-        with HSimIndex.create(target, layout=layout, profile=old.profile, distance=distance) as made:
+        with HSimIndex.create(target, layout=layout, profile=old.profile, distance=first) as made:
             say(f"created {target} {how_made(made.store.record)}")
     except IndexExistsError:
         pass
     if EXCLUSIVE in backend_of(target).options:
         target = with_options(target, {EXCLUSIVE: "yes"})
     index = opened_index(target, Opening(JOB_DEADLINE_S), layout=layout)
-    if asked in (None, index.distance):
-        return index
-    with index:
-        raise IndexExistsError(
-            f"the index at {target} was created with distance {index.distance}, requested {asked}; use another URL, or "
-            f"drop the index and run the command again"
-        )
+    try:
+        index.store.record.check_same(replace(index.store.record, distance=distance), target)
+    except IndexExistsError:
+        index.close()
+        raise
+    return index

@@ -176,7 +176,7 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
             return profile.with_lists(rarity=Path(fit))
         except OSError as error:
             raise ValueError(f"{fit}: {error.strerror}; create a rarity table with 'hsimhash fit'") from error
-    if profile.weights != BY_RARITY or profile.has_own_rarity:
+    if not profile.can_be_fitted:
         return profile
     try:
         table = learn()

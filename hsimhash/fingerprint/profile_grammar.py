@@ -74,6 +74,11 @@ def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
     return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
 
 
+def with_option(name: str, option: str) -> str:
+    """Add an option to a profile's name as the user wrote it: `auto-3:cap=8` and `rarity=FILE`."""
+    return f"{name}{',' if ':' in name else ':'}{option}"
+
+
 def write_options(values: Mapping[str, Value]) -> str:
     """Return options as written after a known name and a colon; empty if there are no options."""
     return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())

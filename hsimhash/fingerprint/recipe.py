@@ -225,6 +225,11 @@ class Recipe:
         return self.rarity not in (None, GENERAL_SHA256)
 
     @property
+    def can_be_fitted(self) -> bool:
+        """Whether a table fitted to the user's texts would replace its own table of general text."""
+        return self.weights == BY_RARITY and not self.has_own_rarity
+
+    @property
     def learnt(self) -> Learnt | None:
         """What its rarity table was learnt from, or None if it does not use the user's own table."""
         return Learnt.of(self.rarity) if self.rarity is not None and self.has_own_rarity else None

@@ -189,8 +189,8 @@ def rank_columns(options: RecordOptions) -> list[Column]:
 
 def _placed(records: DataFrame, paths: Sequence[str]) -> DataFrame:
     """Return records whose `place` has only numbers, in the order of the inputs; `path` is the name of the file."""
-    known_paths = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
-    known = records.sparkSession.range(1).select(F.posexplode(known_paths).alias("file", "path"))
+    in_order = F.array(*map(F.lit, dict.fromkeys(paths))).cast("array<string>")
+    known = records.sparkSession.range(1).select(F.posexplode(in_order).alias("file", "path"))
     found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
     place = F.struct("place.input", F.col("file"), F.col("place.start"), F.col("place.row"))
     return found.withColumn("place", place).drop("file")

@@ -95,9 +95,7 @@ def write_tables(
     found = parts.mapInArrow(OnExecutors(partial(_written, task)), "part string").collect()
     manifest = Manifest(record, tuple(_part_of(row.part) for row in sorted(found)))
     if manifest.documents != count:
-        raise HsimhashError(
-            f"{folder} has {manifest.documents:,} of {count:,} documents; delete the folder, and try again"
-        )
+        raise HsimhashError(f"{folder} has {manifest.documents:,} of {count:,} documents; delete it, and try again")
     stage = open_stage(place)
     for name, content in manifest.contents().items():
         with stage.writing(name) as stream:

@@ -512,8 +512,12 @@ def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> N
 
 LIMITED = {
     "files": ("ulimit -f 100", ["export", "--output", "all.jsonl"], "all.jsonl: File too large; .*'ulimit -f'"),
-    "backup": ("ulimit -f 100", ["backup", "copy"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
-    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
+    "backup": (
+        "ulimit -f 100",
+        ["backup", "copy"],
+        "index .* cannot be written: .*'ulimit -f'; this write was not stored",
+    ),
+    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .*'ulimit -f'; this write was not stored"),
     "memory": ("ulimit -v 1000000", ["create-table"], "cannot reserve 1 TiB .*'ulimit -v unlimited'"),
 }
 

@@ -189,7 +189,10 @@ def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) 
         (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is outside the region \[10, f0\)"),
         (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is outside the region \[10, f0\)"),
         (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append longer rows with append_cells"),
-        (lambda file: file.append_rows(np.full((1, 13, 1), 32, np.uint8), 1), r"shape \(1, 13, 1\)"),
+        (
+            lambda file: file.append_rows(np.full((1, 13, 1), 32, np.uint8), 1),
+            r"must have shape \(n, 1 to 125\), got \(1, 13, 1\)",
+        ),
         (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "must be in ms since 1970"),
         (lambda file: file.append_cells([cell(b"\x11", b"b"), cell(b"\x11", b"a")]), "b'a'"),
         (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp must be in ms since 1970, got -1"),

@@ -153,7 +153,11 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.remove(["a", 5]), TypeError, "got int"),
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "got one str"),
         (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids must have an order, got a set"),
-        (lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]), TypeError, "signatures is a dict_keys"),
+        (
+            lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]),
+            TypeError,
+            "signatures must have an order, got a dict_keys",
+        ),
         (lambda index: index.query(1, limit=1.5), TypeError, "must be a whole number, got float: 1.5"),
         (lambda index: index.query_many([1], limit=True), TypeError, "got bool"),
         (lambda index: index.query(1, max_distance=1.5), TypeError, "got float"),

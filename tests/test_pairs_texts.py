@@ -143,7 +143,7 @@ def test_no_texts_have_no_duplicates() -> None:
         ({"ids": ["a", ["b"]]}, TypeError, r"ids\[1\] must be a hashable value, got \['b'\]"),
         ({"ids": pd.Series(["a", float("nan")])}, TypeError, r"ids\[1\] must be a hashable value, got nan"),
         ({"ids": "ab"}, TypeError, "ids must be a list or another iterable, got a single str"),
-        ({"distance": -1}, ValueError, "distance -1"),
+        ({"distance": -1}, ValueError, "distance must be at least 0, got -1"),
         ({"distance": 64}, ValueError, "distance 64"),
         ({"distance": True}, TypeError, "distance must be an int, got bool"),
         ({"distance": 3.0}, TypeError, "distance must be an int, got float"),

@@ -120,7 +120,7 @@ def base_fault(name: str, code: int, said: str, is_right: bool) -> bool:
         return code != 6
     if name in ("check --repair", "compact"):
         return code != 0
-    if "is damaged" in said and "is rebuilt" not in said:
+    if "is damaged" in said and "rebuilding its base" not in said:
         return code != 1
     return code != 0 or not is_right
 

@@ -34,11 +34,11 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from hsimhash.fingerprint import Signature, Signatures
+from hsimhash.fingerprint import Profile, Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.locks import wait_for_lock
 from hsimhash.progress import Observer, Progress
-from hsimhash.store import Document, Record, create_store, open_store
+from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import compaction, files
 from hsimhash.store.lmdb.audit import audit, glance
@@ -46,7 +46,7 @@ from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.session import LmdbView
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.effort import thorough, tries
-from tests.support.processes import fork, forked
+from tests.support.processes import LIMIT_S, fork, forked, stopped
 
 
 @pytest.fixture
@@ -107,6 +107,104 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
         tell(other)
         assert answer(other) == "free"
         assert put(store, ("a", 1)) == 1
+
+
+IN_A_WRITE = "with store.session.write():\n    print('held', flush=True); sys.stdin.readline()\n"
+
+
+def hsimhash(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hsimhash", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+
+
+def test_a_writer_that_hangs_in_a_write_keeps_nobody_from_reading(path: Path, tmp_path: Path) -> None:
+    with create_store(f"lmdb://{path}", Record(Layout.named("4"), Profile.named("auto-3").to_json())) as store:
+        put(store, *spread(0, 50))
+    there = ("--store", f"lmdb://{path}?lock_timeout=100ms")
+    reading = [
+        *(("describe", *there), ("status", *there), ("check", *there), ("export", *there), ("doctor", *there)),
+        ("query", "0" * 16, *there),
+        ("backup", str(tmp_path / "copy"), *there),
+        ("relayout", *there, "--to", f"lmdb://{tmp_path / 'other'}", "--to-layout", "10"),
+    ]
+    (tmp_path / "one.jsonl").write_text('{"id": "new", "text": "the cat sat on the mat and looked at the door"}\n')
+    writing = [
+        ("remove", "1", "--yes", *there),
+        ("expire", "--before", "2020-01-01", "--yes", *there),
+        ("ingest", str(tmp_path / "one.jsonl"), *there),
+        ("check", "--repair", *there),
+        ("compact", *there),
+        ("drop-table", "--yes", *there),
+    ]
+    with in_another_process(IN_A_WRITE, path) as other:
+        assert answer(other) == "held"
+        try:
+            with stopped(other.pid), ThreadPoolExecutor(4) as pool:
+                ended = list(pool.map(lambda words: hsimhash(*words), [*reading, *writing]))
+        finally:
+            tell(other)
+    for words, one in zip([*reading, *writing], ended, strict=True):
+        assert one.returncode == (4 if words in writing else 0), (words, one.stderr)
+        if words in writing or words[0] == "doctor":
+            assert f"process {other.pid} is writing" in one.stdout + one.stderr, words
+
+
+def test_a_first_write_waits_for_readers_in_other_threads(store: LmdbStore, path: Path) -> None:
+    put(store, *spread(0, 50))
+    store.close()
+    with open_store(f"lmdb://{path}?lock_timeout=10ms") as opened, ThreadPoolExecutor(1) as pool:
+        with opened.view() as view:
+            with pytest.raises(
+                StoreBusyError, match=r"another thread of this process .* has been reading it for 0.01 s"
+            ):
+                pool.submit(put, opened, ("a", 1)).result()
+            assert view.documents([0]) == [[Document("0", 0, 7)]]
+        assert pool.submit(put, opened, ("a", 1)).result() == 1
+        assert opened.documents([1]) == [[Document("a", 1, 7)]]
+
+
+@pytest.mark.parametrize("times", [tries(100, 20)])
+def test_threads_that_read_are_not_disturbed_by_a_first_write(store: LmdbStore, path: Path, times: int) -> None:
+    put(store, *spread(0, 50))
+    store.close()
+    fingerprints = [fingerprint for _, fingerprint in spread(0, 50)]
+    for number in range(times):
+        written = threading.Event()
+
+        def read(opened: Store, written: threading.Event = written) -> int:
+            rounds = 0
+            while not written.is_set() or not rounds:
+                assert all(opened.documents(fingerprints))
+                rounds += 1
+            return rounds
+
+        with open_store(f"lmdb://{path}") as one, open_store(f"lmdb://{path}") as another:
+            with ThreadPoolExecutor(4) as pool:
+                readers = [pool.submit(read, store) for store in (one, another, another)]
+                try:
+                    assert put(one, (f"new {number}", number)) == 1
+                finally:
+                    written.set()
+                assert all(reader.result(LIMIT_S) for reader in readers)
+            assert another.lookup([b"new %d" % number]) == [Document(f"new {number}", number, 7)]
+
+
+def test_an_index_replaced_before_the_first_write_is_not_written(store: LmdbStore, path: Path) -> None:
+    store.close()
+    with open_store(f"lmdb://{path}") as opened:
+        files.drop_at(path, lock_timeout_s=1)
+        with LmdbStore.create(f"lmdb://{path}", path, RECORD) as new:
+            with pytest.raises(IndexNotFoundError, match=r"deleted or replaced; this write was not stored"):
+                put(opened, ("a", 1))
+            assert new.count() == 0
+
+
+def test_an_index_can_be_written_after_a_compaction_under_the_same_lock(store: LmdbStore) -> None:
+    with store.writing():
+        put(store, ("a", 1))
+        store.compact()
+        put(store, ("b", 2))
+    assert store.count() == 2
 
 
 def test_no_other_memory_of_the_process_is_written_into_an_index(store: LmdbStore, path: Path) -> None:

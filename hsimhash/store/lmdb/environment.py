@@ -3,6 +3,10 @@
 An LMDB file must not be opened twice in a process, or used across a fork. So all stores of a process that are in the
 same folder share one environment. A forked child abandons its parent's environment without closing it, because closing
 would release the parent's reader marks. The child opens its own environment at the next call.
+
+An environment is opened for reading, and reopened for writing before the process writes for the first time. The reason
+is that lmdb opens the databases of a writable environment in a write transaction. A process that only reads would wait
+for another process's write, with no time limit and without handling signals.
 """
 
 from __future__ import annotations
@@ -42,7 +46,6 @@ from hsimhash.store.lmdb.files import (
     open_databases,
     open_lmdb,
     refuse_lost_link,
-    remove_blank,
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -85,27 +88,33 @@ class Environment:
     Args:
         path: The index's folder.
         lock: Lock on its data file.
+        is_writable: Whether transactions can write. If so, the caller must hold the writer's lock.
 
     Raises:
         FormatVersionError: This release does not support the format of the index.
     """
 
-    def __init__(self, path: Path, lock: HeldLock) -> None:
+    def __init__(self, path: Path, lock: HeldLock, *, is_writable: bool = False) -> None:
         self.path = path
         self.lock = lock
+        self.is_writable = is_writable
         self.is_over = False  # closed, or abandoned in a forked child
+        self.is_reopening = False  # new views wait until the environment is writable
+        self.views: dict[
+            int, weakref.ref[object]
+        ] = {}  # those in use, by id; an interrupted view leaves a dead reference
         self.turn = threading.RLock()  # held by writers, because closing LMDB while another thread writes would hang
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:
             raise damaged(path, f"{data.name} is empty")
-        self.is_read_only = not os.access(data, os.W_OK)
+        self.may_write = os.access(data, os.W_OK)
         # LMDB does not need a lock file on a read-only mount. Other processes may write through another mount.
         self.has_lock_file = not os.statvfs(path).f_flag & os.ST_RDONLY
         self._lmdb_lock = lmdb_lock(data)
         if self.has_lock_file:
             _check_lock_file(path, self._lmdb_lock)
-        self.env = open_lmdb(data, is_read_only=self.is_read_only, has_lock=self.has_lock_file)
+        self.env = open_lmdb(data, is_read_only=not is_writable, has_lock=self.has_lock_file)
         try:
             if self.has_lock_file:
                 copy_owner(data, self._lmdb_lock)
@@ -127,7 +136,7 @@ class Environment:
         size = data.stat().st_size  # read after `wanted`, because a file in use never shrinks
         if size >= wanted:
             return
-        if self.is_read_only:
+        if not self.may_write:
             raise CorruptionError(
                 f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was truncated, or its last pages were "
                 f"never written; to complete it, as a user with write access, "
@@ -204,7 +213,7 @@ class Environment:
         transaction.drop(self.databases["drawers"], delete=False)
 
     def begin_write(self) -> lmdb.Transaction:
-        """Begin a write transaction. The caller must hold the writer's lock and `turn`.
+        """Begin a write transaction in a writable environment. The caller must hold the writer's lock and `turn`.
 
         Raises:
             StoreClosedError: Another thread closed the environment.
@@ -212,11 +221,7 @@ class Environment:
         """
         if self.is_over:
             raise StoreClosedError(f"index {self.path} was closed or compacted by another thread during this call")
-        if not self.is_in_place():
-            raise IndexNotFoundError(
-                f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
-                f"deleted or replaced; this write was not stored: open the index again"
-            )
+        self.verify_place()
         self.env.reader_check()  # otherwise the mark of a killed reader would prevent LMDB from reusing all later pages
         return self.env.begin(write=True)
 
@@ -225,6 +230,23 @@ class Environment:
         if self.is_over or not self.lock.is_in_place():
             return False
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
+
+    def verify_place(self) -> None:
+        """Raise `IndexNotFoundError` if the index was deleted or replaced since it was opened."""
+        if not self.is_in_place():
+            raise IndexNotFoundError(
+                f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
+                f"deleted or replaced; this write was not stored: open the index again"
+            )
+
+    def is_read_here(self) -> bool:
+        """Whether a thread of this process is reading."""
+        return any(view() is not None for view in list(self.views.values()))
+
+    def wait_until_reopened(self) -> None:
+        """Wait while another thread reopens this environment."""
+        with _registry_lock:
+            pass
 
     def close(self) -> None:
         """Wait for writes in progress, then close the environment; reads in progress fail."""
@@ -285,7 +307,41 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
         time.sleep(LOCK_POLL_S)
 
 
-def _open(path: Path) -> Environment | None:
+def reopened_writable(environment: Environment, user: object, timeout_s: float) -> Environment:
+    """Close an environment as soon as no thread of this process reads, and return a writable one in its place.
+
+    The caller must hold the writer's lock. Other threads that want to read wait until the new environment is open.
+
+    Raises:
+        IndexNotFoundError: The index was deleted or replaced since it was opened.
+        StoreBusyError: A thread of this process read for `timeout_s` seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    with _registry_lock, lmdb_errors(environment.path):
+        if environment.is_over:
+            return environment
+        environment.verify_place()
+        try:
+            environment.is_reopening = True  # before looking for views: a view first adds itself and then looks at this
+            while environment.is_read_here():
+                if time.monotonic() >= deadline:
+                    raise StoreBusyError(
+                        f"index {environment.path} cannot be written: another thread of this process ({os.getpid()}) "
+                        f"has been reading it for {timeout_s:g} s; write again when it has finished, or " + WAIT_LONGER
+                    )
+                time.sleep(LOCK_POLL_S)
+            environment.close()
+        finally:
+            environment.is_reopening = False
+        new = _open(environment.path, is_writable=True)
+        if new is None:
+            return environment
+        _environments.add(new)
+        new.users.add(user)
+        return new
+
+
+def _open(path: Path, *, is_writable: bool = False) -> Environment | None:
     """Open the index in a folder; return None while the index is being compacted."""
     try:
         lock = lock_data(path / DATA, is_shared=True)
@@ -295,12 +351,11 @@ def _open(path: Path) -> Environment | None:
     if lock is None:
         return None
     try:
-        return Environment(path, lock)
+        return Environment(path, lock, is_writable=is_writable)
     except BaseException as error:
         is_dropped = not lock.is_in_place()
         lock.close()
         if is_dropped and isinstance(error, Exception):
-            remove_blank(path)
             raise _not_there(path) from error
         raise
 

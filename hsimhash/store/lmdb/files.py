@@ -375,18 +375,6 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
         folder.rmdir()
 
 
-def remove_blank(folder: Path) -> None:
-    """Delete the empty data file that LMDB creates if an index is dropped while it is being opened."""
-    data = folder / DATA
-    with suppress(lmdb.Error, OSError):
-        with closing(open_lmdb(data, is_read_only=True, has_lock=False)) as env:
-            if env.stat()["entries"]:
-                return
-        data.unlink()
-        lmdb_lock(data).unlink()
-        folder.rmdir()
-
-
 def is_own(folder: Path, path: Path) -> bool:
     """Whether a path leads to a file of the index in a folder: its data file, a base or a lock file."""
     data = (folder / DATA).resolve()

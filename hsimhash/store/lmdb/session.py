@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice, takewhile
@@ -34,7 +35,7 @@ from hsimhash.rowkey import (
 from hsimhash.store.base import Document, View, up_to
 from hsimhash.store.base_files.base_file import Base, first_of_each
 from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
-from hsimhash.store.lmdb.environment import Environment, acquire, release
+from hsimhash.store.lmdb.environment import Environment, acquire, release, reopened_writable
 from hsimhash.store.lmdb.files import (
     BASE_LIMITS,
     DATA,
@@ -89,23 +90,29 @@ class Session:
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Hold the writer's lock during the block, which sees every earlier commit; see `Store.writing`."""
-        if self.environment.is_read_only and not self.environment.has_lock_file:
+        if not (self.environment.may_write or self.environment.has_lock_file):
             raise read_only(self.path)
-        if self.environment.is_read_only:
+        if not self.environment.may_write:
             raise StoreUnavailableError(
                 f"index {self.path} cannot be written: this user cannot write to {DATA}; grant write access"
             )
         path = self.path / WRITER_LOCK
         if held_here(path) is not None:
+            self._make_writable()
             return nullcontext()
         with lmdb_errors(self.path):
             lock = wait_for_lock(path, self.lock_timeout_s, stop)
             try:
+                self._make_writable()
                 self._show_last_commit()
             except BaseException:
                 lock.close()
                 raise
             return lock
+
+    def _make_writable(self) -> None:
+        while not (environment := self.environment).is_writable:
+            self._environment = reopened_writable(environment, self, self.lock_timeout_s)
 
     def _show_last_commit(self) -> None:
         """Make the last commit visible even if its writer was killed before it updated LMDB's lock file.
@@ -144,9 +151,8 @@ class Session:
 
     def last_transaction(self) -> tuple[str, int]:
         """Return the identity of the data file and the number of its last committed transaction."""
-        environment = self.environment
-        with lmdb_errors(self.path):
-            return self.data_file(), int(environment.env.info()["last_txnid"])
+        with LmdbView(self) as view:
+            return self.data_file(), int(view.transaction.id())
 
     def data_file(self) -> str:
         """Return the identity of the data file, which a compaction changes."""
@@ -173,18 +179,27 @@ class LmdbView(View):
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
 
     def __enter__(self) -> LmdbView:
-        self._environment = environment = self._session.environment
         try:
-            self.transaction = environment.env.begin()
-            self._state = environment.state(self.transaction)
+            self._begin()
             if self._state.based.is_missing:  # a new base may have just replaced it
                 self.transaction.abort()
-                self.transaction = environment.env.begin()
-                self._state = environment.state(self.transaction)
+                self._begin()
         except lmdb.Error as error:
+            self._environment.views.pop(id(self), None)
             raise self._our_error(error) from error
-        self.databases = environment.databases
         return self
+
+    def _begin(self) -> None:
+        while True:
+            self._environment = environment = self._session.environment
+            environment.views[id(self)] = weakref.ref(self)
+            if not (environment.is_reopening or environment.is_over):
+                break
+            del environment.views[id(self)]
+            environment.wait_until_reopened()
+        self.transaction = environment.env.begin()
+        self.databases = environment.databases
+        self._state = environment.state(self.transaction)
 
     @property
     def base(self) -> Base | None:
@@ -196,6 +211,7 @@ class LmdbView(View):
         if not environment.is_over:  # in a forked child, the transaction belongs to the parent
             is_alone = environment.has_lock_file or self.transaction.id() == environment.env.info()["last_txnid"]
             self.transaction.abort()
+            environment.views.pop(id(self), None)
             if not is_alone:
                 raise StoreUnavailableError(
                     f"index {environment.path} was written while it was read from a read-only mount, where "

@@ -219,6 +219,7 @@ hbase-jars:
 
 hbase: hbase-jars
 	@docker/hbase/entrypoint start
+	@echo 'open its shell with docker/hbase/entrypoint shell'
 	@echo 'stop it with make hbase-stop'
 
 hbase-stop:

@@ -10,6 +10,7 @@ import pytest
 from hsimhash.layout import Layout
 from hsimhash.store import open_store
 from hsimhash.store.lmdb.store import LmdbStore
+from hsimhash.store.reports import MOST_EXAMPLES, CheckReport
 from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
 
 
@@ -49,6 +50,19 @@ def test_problems_have_their_exit_code_and_examples(damaged: str) -> None:
     assert result.exit_code == 6
     report = json.loads(result.stdout)
     assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
+
+
+def test_examples_are_problems_first_and_then_leftovers() -> None:
+    report = CheckReport()
+    for number in range(MOST_EXAMPLES):
+        report.leftover(f"{number}")
+    report.problem("a")
+    report.problem("b")
+    assert report.examples == ["a", "b", *(f"leftover: {number}" for number in range(MOST_EXAMPLES - 2))]
+    for _ in range(MOST_EXAMPLES):
+        report.problem("c")
+    assert report.examples == ["a", "b", *"c" * (MOST_EXAMPLES - 2)]
+    assert (report.problems, report.leftovers) == (MOST_EXAMPLES + 2, MOST_EXAMPLES)
 
 
 @pytest.mark.damages

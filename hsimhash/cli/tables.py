@@ -46,9 +46,9 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     if value is None:
         return None
     seconds = seconds_in(value)
-    if not seconds or seconds % 1:
+    if not seconds or seconds % 1 or value.isdigit():  # a bare number could mean days
         raise click.BadParameter(
-            f"{value!r} is not a valid time: expected whole seconds, at least 1, such as 90d, 12h or 3600s"
+            f"{value!r} is not a valid time: expected whole seconds, at least 1, with a unit: 90d, 12h or 3600s"
         )
     return int(seconds)
 
@@ -126,13 +126,13 @@ def create_table_command(
              hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl
 
-    If an index with the same settings already exists, nothing happens. If its settings differ, create-table prints the
-    differences, and the exit code is 5.
+    If the same index already exists, nothing happens. If its layout, profile or distance differs, create-table prints
+    the difference, and the exit code is 5.
 
     On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
-    made with --print-commands, into an index. --dry-run marks what would be created with +, what you should alter in
-    hbase shell with ~, and what is already right with =. On PostgreSQL, it creates three tables in one transaction.
-    --print-commands does not need a server.
+    made with --print-commands, into an index. It does not alter tables: it prints how an existing table differs.
+    --dry-run marks what would be created with +, what you should alter in hbase shell with ~, and what is already right
+    with =. On PostgreSQL, it creates three tables in one transaction. --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
@@ -152,7 +152,7 @@ def create_table_command(
     if print_commands:
         for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
             print_line(line)
-        say(f"then run 'hsimhash create-table --store {settings.store}' to write the index's record into the table")
+        say("then run this command again without --print-commands, to write the index's record into the table")
         return
     plan = _create_table(settings, record, wanted, **how)
     if plan.regions and (splits_from or regions not in (None, plan.regions)):

@@ -29,8 +29,8 @@ class CheckReport:
     """The findings of `check`, counted while it runs.
 
     Problems are registers that lack rows, and rows whose key does not match their contents. Leftovers of an interrupted
-    write are harmless. `repaired` counts repaired problems and deleted leftovers; `examples` holds the first few of
-    both. `drawer_rows` includes the rows of the key drawer.
+    write are harmless. `repaired` counts repaired problems and deleted leftovers; `examples` holds the first few
+    problems, and then leftovers. `drawer_rows` includes the rows of the key drawer.
     """
 
     documents: int = 0
@@ -47,17 +47,16 @@ class CheckReport:
 
     def problem(self, text: str) -> None:
         """Count a problem."""
+        if self.problems < MOST_EXAMPLES:
+            self.examples.insert(self.problems, text)  # before the leftovers
+            del self.examples[MOST_EXAMPLES:]
         self.problems += 1
-        self._add_example(text)
 
     def leftover(self, text: str) -> None:
         """Count a leftover."""
         self.leftovers += 1
-        self._add_example(f"leftover: {text}")
-
-    def _add_example(self, text: str) -> None:
         if len(self.examples) < MOST_EXAMPLES:
-            self.examples.append(text)
+            self.examples.append(f"leftover: {text}")
 
     def to_json(self) -> dict[str, object]:
         """Return the counts, the examples, and whether the index is sound."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
 from tests.support.command_line import assert_status_names_a_crowd, run
-from tests.support.hbase_server import Gateways, free_ports
+from tests.support.hbase_server import Gateways, HBaseServer, free_ports
 from tests.test_ingest_fit import assert_a_killed_ingest_ends_as_an_undisturbed_one
 
 
@@ -81,6 +82,38 @@ def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
     told = done("doctor", "--store", store)
     assert "warn  settings: family d: BLOCKSIZE is 65536, expected 16384; in hbase shell: alter" in told
     assert "BLOCKSIZE is 65536" in done("describe", "--store", store)
+
+
+@pytest.mark.parametrize("altered", ["d", "f"])
+def test_the_record_says_which_ttl_is_right_if_one_family_was_altered(
+    own_hbase: HBaseServer, store: str, altered: str
+) -> None:
+    done("create-table", "--store", store, "--ttl", "90d", "--regions", "2")
+    name = Address.parse(store).table
+    assert own_hbase.shell(f"alter '{name}', {{NAME => '{altered}', TTL => 3600}}\n") == 0
+    line = f"alter 'default:{name}', {{NAME => '{altered}', TTL => '7776000'}}"
+    for _ in range(2):
+        told = run("doctor", "--store", store).stdout
+        assert f"warn  settings: family {altered}: TTL is 3600, expected 7776000; in hbase shell: {line}" in told
+        assert "  ttl:" not in told
+        assert line in run("create-table", "--store", store).stderr
+    assert json.loads(done("describe", "--store", store, "--json"))["deviations"] == [
+        f"family {altered}: TTL is 3600, expected 7776000"
+    ]
+
+
+def test_a_table_without_the_families_of_an_index_is_called_foreign(
+    hbase: Gateways, table: str, stores: tuple[str, str]
+) -> None:
+    with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
+        plain.create_table(table, {"cf": {}})
+    for url in stores:
+        for command in ("query", "0" * 16), ("status",), ("describe",), ("check",), ("doctor",), ("create-table",):
+            ended = run(*command, "--store", url)
+            assert ended.exit_code == 5, command
+            assert "column families" in ended.stdout + ended.stderr
+            assert "choose another table name" in ended.stdout + ended.stderr
+            assert not re.search(r"Exception|alter|create one", ended.stdout + ended.stderr), command
 
 
 def test_a_table_of_others_that_has_the_same_families_is_left_alone(

@@ -39,7 +39,7 @@ from hsimhash.store.hbase.gateway.table import (
     snapshot_line,
 )
 from hsimhash.store.hbase.rows.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
+from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl, recorded_ttl_s, with_ttl
 
 _UNFIT = "this gateway cannot create the table with all of its settings; see --print-commands and --allow-plain"
 _PLAIN = (
@@ -195,7 +195,8 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
     check_enabled(gateway, address)
     is_special = replace(wanted, splits=()) != TableSettings()
     notes = (_UNREPORTED,) if is_special and not table.is_complete else ()
-    return Plan(tuple(compared(address, table, wanted)), len(gateway.regions()), notes)
+    steps = compared(address, table, with_ttl(wanted, table, gateway))
+    return Plan(tuple(steps), len(gateway.regions()), notes)
 
 
 def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: bool = False) -> None:
@@ -227,7 +228,8 @@ def check_enabled(gateway: Gateway, address: Address) -> None:
 def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
     table = described(gateway)
     ttl_s = table.ttl_s if table else None
-    if ttl_s is not None:
+    # If only one family was altered, the record has the intended TTL.
+    if table and ttl_s is not None and (table.has_one_ttl or recorded_ttl_s(gateway) is None):
         record_ttl(gateway, ttl_s)
     return HBaseStore.create(url, gateway, record)
 

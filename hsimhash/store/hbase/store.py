@@ -49,7 +49,7 @@ from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, FOREVER_S, RECORD_FAMILY, Change, Gateway, Put, Table
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.info_port import server_loads
 from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
@@ -165,7 +165,9 @@ class HBaseStore(Store):
         except IndexNotFoundError as error:
             raise IndexNotFoundError(f"no index at {url}: there is no such table; " + CREATE_ONE) from error
         except CorruptionError as error:  # the table lacks the record's column family
-            raise IndexNotFoundError(f"no index at {url}: " + error.args[0]) from error
+            raise IndexNotFoundError(
+                f"no index at {url}: the table lacks the column families of an index; choose another table name"
+            ) from error
         if not found.keys() - {TTL}:
             raise IndexNotFoundError(f"no index at {url}: the table does not have a record; " + CREATE_ONE)
         ttl_s = _ttl_in(found)
@@ -342,7 +344,7 @@ class HBaseStore(Store):
         if table is None or not table.is_complete:
             return TableFacts(regions)
         families = {family.name: family.attributes | family.configuration for family in table.families}
-        steps = compared(Address.parse(self.url), table, TableSettings())
+        steps = compared(Address.parse(self.url), table, with_ttl(TableSettings(), table, self.gateway))
         return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
 
     def survey(self) -> Survey:
@@ -388,6 +390,15 @@ def record_ttl(gateway: Gateway, ttl_s: int) -> None:
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
+
+
+def with_ttl(wanted: TableSettings, table: Table, gateway: Gateway) -> TableSettings:
+    """Return the settings with the record's TTL if they lack one and the families of the table do not agree on one."""
+    names = {family.name for family in table.families}
+    if wanted.ttl_s is not None or table.has_one_ttl or RECORD_FAMILY.decode() not in names:
+        return wanted
+    recorded_s = recorded_ttl_s(gateway)
+    return wanted if recorded_s is None else replace(wanted, ttl_s=recorded_s or FOREVER_S)
 
 
 def has_record(gateway: Gateway) -> bool:

@@ -129,11 +129,17 @@ class Table:
     @property
     def ttl_s(self) -> int | None:
         """Seconds after which the table drops documents or drawer rows; 0: never; None: unknown."""
-        if not self.families:
-            return None
+        return min(filter(None, self._ttls()), default=0) if self.families else None
+
+    @property
+    def has_one_ttl(self) -> bool:
+        """Whether documents and drawer rows have the same TTL."""
+        return len(set(self._ttls())) <= 1
+
+    def _ttls(self) -> list[int]:
         own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
         ttls = [family.attributes.get("TTL", "") for family in self.families if family.name in own]
-        return min((int(ttl) for ttl in ttls if ttl.isdecimal() and int(ttl) < FOREVER_S), default=0)
+        return [int(ttl) if ttl.isdecimal() and int(ttl) < FOREVER_S else 0 for ttl in ttls]
 
     @property
     def compression(self) -> str:

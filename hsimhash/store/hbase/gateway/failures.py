@@ -76,7 +76,7 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if _is_but_the_table(message, table.removeprefix("default:")):
         return IndexNotFoundError(f"table {table} is missing or disabled ({what}); run 'hsimhash doctor' to see which")
     if "NoSuchColumnFamilyException" in classes:
-        return CorruptionError(f"table {table} lacks a column family ({what}): it is not an index; " + CREATE_ONE)
+        return CorruptionError(f"table {table} lacks a column family of an index ({what}); choose another table name")
     if "Read-only mode" in message:
         return HsimhashError(
             f"gateway {gateway} is read-only: it was started with -ro ({what}); write through another gateway"

@@ -105,6 +105,23 @@ def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int,
     assert crawl["hsimhash/error"] == 1
 
 
+WRONG_FIELDS = {"HSIMHASH_TEXT_FIELD": "boddy", "HSIMHASH_ID_FIELD": "link"}
+
+
+def test_a_field_that_no_item_has_is_named_once(tmp_path: Path) -> None:
+    items = [{"url": f"https://example.org/{number}", "body": TEXT} for number in range(3)]
+    _, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="WARNING", **WRONG_FIELDS)
+    for name, setting, used in ("boddy", "HSIMHASH_TEXT_FIELD", "text"), ("link", "HSIMHASH_ID_FIELD", "URL"):
+        said = (
+            f"an item has no field {name}, which {setting} names; its fields are url, body; the {used} of the response"
+        )
+        assert log.count(said) == 1
+    _, log = crawl_of_items(
+        tmp_path / "index", [{"title": "page"}], LOG_LEVEL="WARNING"
+    )  # default names: the response is meant
+    assert "an item has no field" not in log
+
+
 def test_a_misspelt_setting_is_named(caplog: pytest.LogCaptureFixture) -> None:
     HSimHashAddon().update_settings(Settings({"HSIMHASH_STROE": "lmdb://x", "HSIMHASH_ACTION": "tag", "OTHER": 1}))
     assert [record.getMessage().partition("?")[0] for record in caplog.records] == [

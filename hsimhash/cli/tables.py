@@ -129,6 +129,9 @@ def create_table_command(
     If the same index already exists, nothing happens. If its layout, profile or distance differs, create-table prints
     the difference, and the exit code is 5.
 
+    ingest learns word weights from your texts only if it creates the index itself. For an index that create-table
+    creates, learn them first, with 'hsimhash fit', and pass --profile auto-3:rarity=TABLE.
+
     On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
     made with --print-commands, into an index. It does not alter tables: it prints how an existing table differs.
     --dry-run marks what would be created with +, what you should alter in hbase shell with ~, and what is already right

@@ -169,6 +169,7 @@ class HSimHashPipeline:
         self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
         self._is_calling = False
         self._untagged: set[type] = set()  # classes that cannot be tagged, after a warning
+        self._missing: set[str] = set()  # settings that name a field which an item lacked, after a warning
         self._index: HSimIndex
 
     @classmethod
@@ -210,7 +211,8 @@ class HSimHashPipeline:
             return item
         self._count("duplicate")
         key = ", same key" if claim.match.found_by == "key" else ""
-        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {claim.match.distance} bits differ{key}"
+        bits = "1 bit differs" if claim.match.distance == 1 else f"{claim.match.distance} bits differ"
+        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {bits}{key}"
         if not self._tags:
             raise DropItem(said, log_level="INFO")
         self._tag(item, response, claim.match, said)
@@ -225,9 +227,11 @@ class HSimHashPipeline:
                     f'no value in "{self._id_field}", and no response is known: the item comes from an errback or '
                     "from start(), or an earlier pipeline replaced it"
                 )
+            self._warn_of_missing(fields, "HSIMHASH_ID_FIELD", self._id_field)
             doc_id = _fill(fields, self._id_field, response.url)
         text = _value(fields, self._text_field)
         if text is None:
+            self._warn_of_missing(fields, "HSIMHASH_TEXT_FIELD", self._text_field)
             page = response.text if isinstance(response, TextResponse) else ""
             if page and isinstance(response, HtmlResponse):
                 page = await _in_thread(text_of_page, page)
@@ -238,6 +242,17 @@ class HSimHashPipeline:
         doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
         check_doc_id(doc_id)  # checked here, because a call for several items fails as a whole
         return text, doc_id
+
+    def _warn_of_missing(self, fields: ItemAdapter, setting: str, name: str) -> None:
+        """Warn once if an item lacks the field that the project has named."""
+        if name == _DEFAULTS[setting] or name in fields.field_names() or setting in self._missing:
+            return
+        self._missing.add(setting)
+        logger.warning(
+            "an item has no field %s, which %s names; its fields are %s; the %s of the response is used instead",
+            *(name, setting, ", ".join(fields.field_names()) or "none"),
+            "URL" if setting == "HSIMHASH_ID_FIELD" else "text",
+        )
 
     def _tag(self, item: Any, response: Response | None, match: Match, said: str) -> None:
         """Put a match into an item, or, if it cannot have the field, into its response's `meta`."""

@@ -307,6 +307,17 @@ def test_few_labels_leave_the_defaults(labelled: Calibration, corpus: dict[str, 
     assert found.caveat.startswith("The labels have 20 near pairs, too few for a reliable choice")
 
 
+def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
+    labelled: Calibration, corpus: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "labels.tsv").write_text(f"{LABELS}zebra.txt\tyak.txt\t1\n0\tyak.txt\t0\n")
+    found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv")
+    assert found.missing_ids == ("yak.txt", "zebra.txt")
+    assert 'labels do not count: 2. The first is "yak.txt".' in found.caveat
+    assert found.to_json()["missing_ids"] == 2
+    assert not labelled.missing_ids
+
+
 @thorough
 def test_a_small_sample_leaves_the_defaults(tmp_path: Path) -> None:
     found = calibrated(written(tmp_path, {str(number): article(number) for number in range(40)}))

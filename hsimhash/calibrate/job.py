@@ -102,6 +102,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     return Calibration(
         sample,
         labels.rejects,
+        tuple(sorted(labels.doc_ids.difference(sample.doc_ids))),
         documents,
         len(taken.near.distance),
         options.labels is not None,

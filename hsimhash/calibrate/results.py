@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -61,6 +62,7 @@ class Calibration:
 
     sample: Sample
     label_rejects: tuple[str, ...]  # invalid lines of the labels
+    missing_ids: tuple[str, ...]  # labelled ids that the inputs do not have, ascending
     documents: int  # size of the planned collection
     wanted: int  # number of near pairs, planted or labelled
     is_labelled: bool
@@ -83,12 +85,18 @@ class Calibration:
         """What the labels, or their absence, leave uncertain; may be empty."""
         if not self.is_labelled:
             return "Without labels, similar documents that you would keep apart are not counted as false pairs."
-        if not is_chance(self.wanted, is_labelled=self.is_labelled):
-            return ""
-        return (
-            f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
-            f"default distance. Label {FEW_LABELS} near pairs or more."
-        )
+        caveats = list[str]()
+        if is_chance(self.wanted, is_labelled=self.is_labelled):
+            caveats.append(
+                f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
+                f"default distance. Label {FEW_LABELS} near pairs or more."
+            )
+        if self.missing_ids:
+            caveats.append(
+                f"Number of labelled ids that the inputs do not have, so that their labels do not count: "
+                f"{len(self.missing_ids):,}. The first is {json.dumps(self.missing_ids[0], ensure_ascii=False)}."
+            )
+        return " ".join(caveats)
 
     @property
     def learnt(self) -> dict[str, Learnt]:
@@ -127,6 +135,7 @@ class Calibration:
             "documents": self.documents,
             "near_pairs": self.wanted,
             "labelled": self.is_labelled,
+            "missing_ids": len(self.missing_ids),
             **({"word_weights": {label: one._asdict() for label, one in self.learnt.items()}} if self.learnt else {}),
             "recommended": {
                 "profile": curve.profile,

@@ -313,7 +313,7 @@ def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
     (tmp_path / "labels.tsv").write_text(f"{LABELS}zebra.txt\tyak.txt\t1\n0\tyak.txt\t0\n")
     found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv")
     assert found.missing_ids == ("yak.txt", "zebra.txt")
-    assert 'labels do not count: 2. The first is "yak.txt".' in found.caveat
+    assert 'The inputs do not have 2 of the labelled ids, such as "yak.txt"; their labels are ignored.' in found.caveat
     assert found.to_json()["missing_ids"] == 2
     assert not labelled.missing_ids
 

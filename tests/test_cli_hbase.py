@@ -57,6 +57,7 @@ def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
         (("--ttl", "soon"), "'soon' is not a valid time"),
         (("--ttl", "0d"), "'0d' is not a valid time"),
         (("--ttl", "1.5s"), "expected whole seconds, at least 1"),
+        (("--ttl", "90.0"), "expected whole seconds, at least 1, with a unit"),
         (("--ttl", "90"), "'90' is not a valid time: expected whole seconds, at least 1, with a unit: 90d, 12h"),
         (("--ttl", "99999d"), "TTL must be 1 to 2**31 - 1 seconds, got 8639913600"),
         (("--compression", "ZIP"), "must be one of NONE, GZ, SNAPPY, LZ4, ZSTD, LZO, BZIP2, got 'ZIP'"),

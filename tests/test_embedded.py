@@ -45,6 +45,7 @@ from hsimhash.store.lmdb.audit import audit, glance
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.session import LmdbView
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.command_line import PROGRAM
 from tests.support.effort import thorough, tries
 from tests.support.processes import LIMIT_S, fork, forked, stopped
 
@@ -112,11 +113,6 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
 IN_A_WRITE = "with store.session.write():\n    print('held', flush=True); sys.stdin.readline()\n"
 
 
-def hsimhash(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hsimhash", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-
-
 def test_a_writer_that_hangs_in_a_write_keeps_nobody_from_reading(path: Path, tmp_path: Path) -> None:
     with create_store(f"lmdb://{path}", Record(Layout.named("4"), Profile.named("auto-3").to_json())) as store:
         put(store, *spread(0, 50))
@@ -136,17 +132,21 @@ def test_a_writer_that_hangs_in_a_write_keeps_nobody_from_reading(path: Path, tm
         ("compact", *there),
         ("drop-table", "--yes", *there),
     ]
+
+    def ended_of(words: tuple[str, ...]) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run([*PROGRAM, *words], capture_output=True, timeout=LIMIT_S, check=False)
+
     with in_another_process(IN_A_WRITE, path) as other:
         assert answer(other) == "held"
         try:
             with stopped(other.pid), ThreadPoolExecutor(4) as pool:
-                ended = list(pool.map(lambda words: hsimhash(*words), [*reading, *writing]))
+                ended = list(pool.map(ended_of, [*reading, *writing]))
         finally:
             tell(other)
     for words, one in zip([*reading, *writing], ended, strict=True):
         assert one.returncode == (4 if words in writing else 0), (words, one.stderr)
         if words in writing or words[0] == "doctor":
-            assert f"process {other.pid} is writing" in one.stdout + one.stderr, words
+            assert b"process %d is writing" % other.pid in one.stdout + one.stderr, words
 
 
 def test_a_first_write_waits_for_readers_in_other_threads(store: LmdbStore, path: Path) -> None:

@@ -93,8 +93,8 @@ class Calibration:
             )
         if self.missing_ids:
             caveats.append(
-                f"Number of labelled ids that the inputs do not have, so that their labels do not count: "
-                f"{len(self.missing_ids):,}. The first is {json.dumps(self.missing_ids[0], ensure_ascii=False)}."
+                f"The inputs do not have {len(self.missing_ids):,} of the labelled ids, such as "
+                f"{json.dumps(self.missing_ids[0], ensure_ascii=False)}; their labels are ignored."
             )
         return " ".join(caveats)
 

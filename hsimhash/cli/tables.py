@@ -46,7 +46,7 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     if value is None:
         return None
     seconds = seconds_in(value)
-    if not seconds or seconds % 1 or value.isdigit():  # a bare number could mean days
+    if not seconds or seconds % 1 or value[-1].isdigit():  # a number without a unit could mean days
         raise click.BadParameter(
             f"{value!r} is not a valid time: expected whole seconds, at least 1, with a unit: 90d, 12h or 3600s"
         )

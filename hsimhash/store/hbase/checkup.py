@@ -26,10 +26,10 @@ from hsimhash.store.hbase.gateway.connection import Connection, server_type_at, 
 from hsimhash.store.hbase.gateway.failures import explain_failure, reason
 from hsimhash.store.hbase.gateway.info_port import server_loads
 from hsimhash.store.hbase.gateway.opening import open_gateway
-from hsimhash.store.hbase.gateway.table import TableSettings, compared, described, families
+from hsimhash.store.hbase.gateway.table import TableSettings, described, families, missing_families
 from hsimhash.store.hbase.operations import check_enabled, open_at
 from hsimhash.store.hbase.region_checkup import region_server_checks
-from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s, with_ttl
+from hsimhash.store.hbase.store import HBaseStore, compared_by_record, recorded_ttl_s
 from hsimhash.store.reports import Region
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the write protocol requires clocks that are correct to within 10 minutes
@@ -112,10 +112,10 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
     name = f"table {address.full_table.decode()}"
     if table is None:
         raise IndexNotFoundError(f"there is no {name}; create it with 'hsimhash create-table'")
-    own = {family.name for family in families(TableSettings())}
-    if table.families and own.isdisjoint(family.name for family in table.families):
+    missing = missing_families(table)
+    if len(missing) == len(families(TableSettings())):  # if only some are missing, the index has lost them
         raise IndexNotFoundError(
-            f"{name} exists, but does not belong to an index: it lacks the column families {', '.join(sorted(own))}; "
+            f"{name} exists, but does not belong to an index: it lacks the column families {', '.join(missing)}; "
             f"choose another table name"
         )
     check_enabled(gateway, address)
@@ -125,8 +125,7 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
             "settings", "warn", "the gateway does not report the table's settings; run 'describe' in hbase shell"
         )
         return
-    wanted = with_ttl(TableSettings(), table, gateway)
-    differing = [step for step in compared(address, table, wanted) if step.sign != "="]
+    differing = [step for step in compared_by_record(gateway, address, table) if step.sign != "="]
     for step in differing:
         status: Literal["warn", "fail"] = "warn" if step.sign == "~" else "fail"
         yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")

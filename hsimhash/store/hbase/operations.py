@@ -35,11 +35,12 @@ from hsimhash.store.hbase.gateway.table import (
     described,
     drop_lines,
     families,
+    missing_families,
     new_table,
     snapshot_line,
 )
 from hsimhash.store.hbase.rows.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl, recorded_ttl_s, with_ttl
+from hsimhash.store.hbase.store import HBaseStore, compared_by_record, has_record, record_ttl, recorded_ttl_s
 
 _UNFIT = "this gateway cannot create the table with all of its settings; see --print-commands and --allow-plain"
 _PLAIN = (
@@ -186,16 +187,15 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
     if table is None:
         steps = new_table(address, wanted, gateway.namespaces() or [address.namespace])
         return Plan(tuple(steps), 0, () if gateway.makes_tables == "whole" else (_UNFIT,))
-    missing = {family.name for family in families(wanted)} - {family.name for family in table.families}
-    if table.families and missing:
+    if missing := missing_families(table):
         raise IndexExistsError(
             f"table {address.full_table.decode()} already exists, but does not belong to an index: it lacks the column "
-            f"families {', '.join(sorted(missing))}; choose another table name"
+            f"families {', '.join(missing)}; choose another table name"
         )
     check_enabled(gateway, address)
     is_special = replace(wanted, splits=()) != TableSettings()
     notes = (_UNREPORTED,) if is_special and not table.is_complete else ()
-    steps = compared(address, table, with_ttl(wanted, table, gateway))
+    steps = compared_by_record(gateway, address, table, wanted)
     return Plan(tuple(steps), len(gateway.regions()), notes)
 
 

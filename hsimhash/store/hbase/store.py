@@ -52,7 +52,7 @@ from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, FOREVER_S, RECORD_FAMILY, Change, Gateway, Put, Table
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.info_port import server_loads
-from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
+from hsimhash.store.hbase.gateway.table import Step, TableSettings, compared, described, missing_families
 from hsimhash.store.hbase.rows.cells import (
     SEGMENTS,
     TABLE_START,
@@ -344,7 +344,7 @@ class HBaseStore(Store):
         if table is None or not table.is_complete:
             return TableFacts(regions)
         families = {family.name: family.attributes | family.configuration for family in table.families}
-        steps = compared(Address.parse(self.url), table, with_ttl(TableSettings(), table, self.gateway))
+        steps = compared_by_record(self.gateway, Address.parse(self.url), table)
         return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
 
     def survey(self) -> Survey:
@@ -392,13 +392,19 @@ def record_ttl(gateway: Gateway, ttl_s: int) -> None:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
 
 
-def with_ttl(wanted: TableSettings, table: Table, gateway: Gateway) -> TableSettings:
-    """Return the settings with the record's TTL if they lack one and the families of the table do not agree on one."""
-    names = {family.name for family in table.families}
-    if wanted.ttl_s is not None or table.has_one_ttl or RECORD_FAMILY.decode() not in names:
-        return wanted
-    recorded_s = recorded_ttl_s(gateway)
-    return wanted if recorded_s is None else replace(wanted, ttl_s=recorded_s or FOREVER_S)
+def compared_by_record(
+    gateway: Gateway, address: Address, table: Table, wanted: TableSettings | None = None
+) -> list[Step]:
+    """Compare a table with `wanted`, by default with what `create-table` sets.
+
+    If `wanted` lacks a TTL and the families of the table have different ones, the record's TTL is the expected one.
+    """
+    wanted = wanted or TableSettings()
+    if wanted.ttl_s is None and not table.has_one_ttl and RECORD_FAMILY.decode() not in missing_families(table):
+        recorded_s = recorded_ttl_s(gateway)
+        if recorded_s is not None:
+            wanted = replace(wanted, ttl_s=recorded_s or FOREVER_S)
+    return compared(address, table, wanted)
 
 
 def has_record(gateway: Gateway) -> bool:

@@ -100,9 +100,8 @@ class Environment:
         self.is_writable = is_writable
         self.is_over = False  # closed, or abandoned in a forked child
         self.is_reopening = False  # new views wait until the environment is writable
-        self.views: dict[
-            int, weakref.ref[object]
-        ] = {}  # those in use, by id; an interrupted view leaves a dead reference
+        # Views in use, by id. An interrupted view leaves a dead reference.
+        self.views: dict[int, weakref.ref[object]] = {}
         self.turn = threading.RLock()  # held by writers, because closing LMDB while another thread writes would hang
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))

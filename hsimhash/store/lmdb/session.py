@@ -90,9 +90,10 @@ class Session:
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Hold the writer's lock during the block, which sees every earlier commit; see `Store.writing`."""
-        if not (self.environment.may_write or self.environment.has_lock_file):
-            raise read_only(self.path)
-        if not self.environment.may_write:
+        environment = self.environment
+        if not environment.may_write:
+            if not environment.has_lock_file:
+                raise read_only(self.path)
             raise StoreUnavailableError(
                 f"index {self.path} cannot be written: this user cannot write to {DATA}; grant write access"
             )

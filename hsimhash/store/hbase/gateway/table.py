@@ -134,6 +134,12 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
     return [Step("+", f"namespace {address.namespace}: requires hbase shell", line), *steps]
 
 
+def missing_families(table: Table) -> list[str]:
+    """Return the column families of an index that a table lacks, ascending; none if the gateway does not report any."""
+    found = {family.name for family in table.families}
+    return sorted({family.name for family in families(TableSettings())} - found) if found else []
+
+
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
     """Compare a table with `wanted`; TTL and compression are compared only if `wanted` sets them."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "

@@ -189,6 +189,36 @@ def test_threads_that_read_are_not_disturbed_by_a_first_write(store: LmdbStore, 
             assert another.lookup([b"new %d" % number]) == [Document(f"new {number}", number, 7)]
 
 
+def test_threads_that_read_all_the_time_do_not_delay_a_write_that_fails(store: LmdbStore) -> None:
+    put(store, *spread(0, 50))
+    fingerprints = [fingerprint for _, fingerprint in spread(0, 50)]
+    is_over = threading.Event()
+
+    def read() -> None:
+        while not is_over.is_set():
+            assert all(store.documents(fingerprints))
+
+    def fail_to_put(transaction: lmdb.Transaction) -> None:
+        transaction.put(b"never stored", b"", db=store.session.environment.databases["record"])
+        raise ZeroDivisionError
+
+    def fail() -> None:
+        for _ in range(20):
+            with pytest.raises(ZeroDivisionError), store.session.write() as transaction:
+                fail_to_put(transaction)
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            pool.submit(fail).result(LIMIT_S)
+        finally:
+            is_over.set()
+        for reader in readers:
+            reader.result(LIMIT_S)
+    with store.view() as view:
+        assert view.transaction.get(b"never stored", db=view.databases["record"]) is None
+
+
 def test_an_index_replaced_before_the_first_write_is_not_written(store: LmdbStore, path: Path) -> None:
     store.close()
     with open_store(f"lmdb://{path}") as opened:

@@ -99,7 +99,7 @@ class Environment:
         self.lock = lock
         self.is_writable = is_writable
         self.is_over = False  # closed, or abandoned in a forked child
-        self.is_reopening = False  # new views wait until the environment is writable
+        self.gate = threading.Lock()  # new views wait while a thread holds it
         # Views in use, by id. An interrupted view leaves a dead reference.
         self.views: dict[int, weakref.ref[object]] = {}
         self.turn = threading.RLock()  # held by writers, because closing LMDB while another thread writes would hang
@@ -211,7 +211,7 @@ class Environment:
         transaction.put(BASE_PART, name.to_json(), db=self._record)
         transaction.drop(self.databases["drawers"], delete=False)
 
-    def begin_write(self) -> lmdb.Transaction:
+    def begin_write(self) -> WriteTransaction:
         """Begin a write transaction in a writable environment. The caller must hold the writer's lock and `turn`.
 
         Raises:
@@ -222,7 +222,7 @@ class Environment:
             raise StoreClosedError(f"index {self.path} was closed or compacted by another thread during this call")
         self.verify_place()
         self.env.reader_check()  # otherwise the mark of a killed reader would prevent LMDB from reusing all later pages
-        return self.env.begin(write=True)
+        return WriteTransaction(self)
 
     def is_in_place(self) -> bool:
         """Whether the open files still belong to the index; false once the environment is closed."""
@@ -242,11 +242,6 @@ class Environment:
         """Whether a thread of this process is reading."""
         return any(view() is not None for view in list(self.views.values()))
 
-    def wait_until_reopened(self) -> None:
-        """Wait while another thread reopens this environment."""
-        with _registry_lock:
-            pass
-
     def close(self) -> None:
         """Wait for writes in progress, then close the environment; reads in progress fail."""
         with self.turn:
@@ -258,6 +253,30 @@ class Environment:
         """Abandon the parent's environment in a forked child: never use it again, not even when the process ends."""
         self.is_over = True
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.env))
+
+
+class WriteTransaction:
+    """A write transaction: committed at the end of a `with` block, or rolled back if the block raises.
+
+    lmdb rolls back only at a moment when no other thread is in a call to the environment. Threads that keep reading
+    could delay that moment for minutes, in which no process can write. So new views wait for the rollback.
+    """
+
+    __slots__ = ("_gate", "_transaction")
+
+    def __init__(self, environment: Environment) -> None:
+        self._gate = environment.gate
+        self._transaction = environment.env.begin(write=True)
+
+    def __enter__(self) -> lmdb.Transaction:
+        return self._transaction
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if kind is None:
+            self._transaction.commit()
+        else:
+            with self._gate:
+                self._transaction.abort()
 
 
 def _inode(path: Path) -> int | None:
@@ -320,8 +339,7 @@ def reopened_writable(environment: Environment, user: object, timeout_s: float) 
         if environment.is_over:
             return environment
         environment.verify_place()
-        try:
-            environment.is_reopening = True  # before looking for views: a view first adds itself and then looks at this
+        with environment.gate:  # taken before looking for views: a view first adds itself and then looks at the gate
             while environment.is_read_here():
                 if time.monotonic() >= deadline:
                     raise StoreBusyError(
@@ -330,8 +348,6 @@ def reopened_writable(environment: Environment, user: object, timeout_s: float) 
                     )
                 time.sleep(LOCK_POLL_S)
             environment.close()
-        finally:
-            environment.is_reopening = False
         new = _open(environment.path, is_writable=True)
         if new is None:
             return environment

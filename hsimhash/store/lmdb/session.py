@@ -121,8 +121,8 @@ class Session:
         Until the next write transaction begins, reads see the state before that commit. A caller that reads, decides
         and then writes would miss the committed documents.
         """
-        with (environment := self.environment).turn:
-            environment.begin_write().abort()
+        with (environment := self.environment).turn, environment.begin_write():
+            pass
 
     def verify_lock(self) -> None:
         """Raise `StoreBusyError` if the writer's lock file was deleted or replaced while this thread was writing."""
@@ -194,10 +194,11 @@ class LmdbView(View):
         while True:
             self._environment = environment = self._session.environment
             environment.views[id(self)] = weakref.ref(self)
-            if not (environment.is_reopening or environment.is_over):
+            if not (environment.gate.locked() or environment.is_over):
                 break
             del environment.views[id(self)]
-            environment.wait_until_reopened()
+            with environment.gate:
+                pass
         self.transaction = environment.env.begin()
         self.databases = environment.databases
         self._state = environment.state(self.transaction)

@@ -1,17 +1,15 @@
-"""Parse and print times and durations; limit a rate; compute pauses before retries."""
+"""Parse and print times and durations; limit a rate."""
 
 from __future__ import annotations
 
 import re
-import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 _UNIT_S = {"ms": 0.001, "min": 60, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _NUMBER = r"([0-9]{1,10}(?:\.[0-9]{1,9})?)"
 _PART = f"{_NUMBER}({'|'.join(_UNIT_S)})"
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _STOP_SEEN_S = 0.1  # maximum delay until a wait notices `stop`
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -31,16 +29,6 @@ def milliseconds_of(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) / timedelta(milliseconds=1)
-
-
-# The tenacity library is not used because it keeps the last exception in a reference cycle, and with it the connection
-# of an interrupted call.
-def pauses() -> Iterator[float]:
-    """Yield random pauses between tries, in seconds. Their upper limit doubles each time."""
-    most_s = _FIRST_PAUSE_S
-    while True:
-        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would draw the same numbers
-        most_s = min(2 * most_s, _LONGEST_PAUSE_S)
 
 
 class Pace:

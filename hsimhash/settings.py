@@ -184,6 +184,7 @@ def load(
         value = given[key].value or ""
         if key != "store" and may_be_url(value):  # the reason could quote parts of the URL
             reason = "must not be the URL of a store"
+        reason = reason.removeprefix(f"store {masked(value)!r}: ")  # the value is shown once
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
     sources = {key: given[key].source if key in given else DEFAULT for key in KEYS}

@@ -431,6 +431,7 @@ def test_bad_url_of_a_store_is_refused_with_the_reason(store: str, reason: str) 
     assert "secret" not in flag.output
     assert f"Error: --store: store = {shown!r}: " in flag.stderr
     assert reason in flag.stderr.splitlines()[-1]
+    assert flag.stderr.count(f"{shown!r}") == 1
     variable = run("describe", environment={"HSIMHASH_STORE": store})
     assert variable.exit_code == ExitCode.SETTINGS_INVALID
     assert reason in variable.stderr

@@ -42,7 +42,6 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
-from hsimhash.durations import pauses
 from hsimhash.errors import (
     LostRightError,
     StopAskedError,
@@ -63,6 +62,7 @@ from hsimhash.store.postgresql.failures import (
     transaction_pooler,
     words_of,
 )
+from hsimhash.store.retries import RetryWarnings, pauses
 
 T = TypeVar("T")
 
@@ -184,6 +184,7 @@ class DatabaseSession:
         self._pid = os.getpid()
         self._own = _Own()
         self._lock = lock_number(address)
+        self._warnings = RetryWarnings()
 
     # Connections.
 
@@ -331,19 +332,23 @@ class DatabaseSession:
 
         For a long call, the deadline starts at its first failure.
         """
-        until, waits = min(most, time.monotonic() + self.deadline_s), pauses()
+        began_s, waits = time.monotonic(), pauses()
+        until = min(most, began_s + self.deadline_s)
         while True:
             try:
                 return attempt(until)
             except (psycopg.Error, MetAnotherError) as error:
                 if is_long:
-                    until, is_long = min(most, time.monotonic() + self.deadline_s), False
+                    began_s, is_long = time.monotonic(), False
+                    until = min(most, began_s + self.deadline_s)
                 pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
                     if isinstance(error, psycopg.errors.UndefinedTable):  # report which tables are missing
                         with suppress(psycopg.Error):
                             self.once(lambda link: refuse_no_tables(link.rows, self.address), until)
                     raise store_error(error, self.address) from error
+                now_s = time.monotonic()
+                self._warnings.note(store_error(error, self.address), failing_s=now_s - began_s, left_s=until - now_s)
             time.sleep(pause_s)
 
     def end_failed(self, link: Link) -> None:

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from hashlib import sha1
 from typing import Any
 
-from hsimhash.durations import pauses
 from hsimhash.errors import ClaimBusyError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES
 from hsimhash.store.base import Claim, Claims
 from hsimhash.store.redis.rows import Checked, RedisRows
 from hsimhash.store.redis.view import RedisView
+from hsimhash.store.retries import pauses
 
 
 def decide_claims(rows: RedisRows, claims: Claims) -> None:

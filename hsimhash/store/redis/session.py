@@ -20,7 +20,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hsimhash.durations import pauses
 from hsimhash.errors import (
     CorruptionError,
     HsimhashError,
@@ -34,6 +33,7 @@ from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.failures import store_error
 from hsimhash.store.redis.scripts import Script
+from hsimhash.store.retries import RetryWarnings, pauses
 
 if TYPE_CHECKING:
     import redis
@@ -65,6 +65,7 @@ class RedisSession:
         self.identity = b""  # of the index that was opened; empty for an older one
         self.described = b""  # layout and profile of an index without an identity
         self._writer = _Writer()
+        self._warnings = RetryWarnings()
         self._behind_ms: float | None = None  # lower bound of how far this clock is behind the server's
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
@@ -131,6 +132,8 @@ class RedisSession:
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise store_error(failed, self.address, tried_s) from failed
+            left_s = min(self._deadline_s - tried_s, until_s - time.monotonic())
+            self._warnings.note(store_error(failed, self.address, tried_s), failing_s=tried_s, left_s=left_s)
             time.sleep(pause_s)
 
     def _is_passing(self, error: Exception) -> bool:

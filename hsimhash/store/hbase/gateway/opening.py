@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 
-from hsimhash.durations import pauses
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.gateway.address import Address
@@ -16,6 +15,7 @@ from hsimhash.store.hbase.gateway.pipeline import Caller
 from hsimhash.store.hbase.gateway.pool import Pool
 from hsimhash.store.hbase.gateway.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.gateway.thrift2 import Thrift2Gateway
+from hsimhash.store.retries import pauses
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -53,12 +53,15 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
 def _reach(caller: Caller) -> None:
     """Connect to a gateway; retry until the deadline if one failed but turns out to be the right one."""
     address = caller.pool.address
-    end_s = time.monotonic() + caller.deadline_s
+    began_s = time.monotonic()
     for pause_s in pauses():
         errors = caller.pool.reach()
         if not errors:
             return
         complaints = [explain_failure(endpoint, address, error) for endpoint, error in errors.items()]
-        if not any(text.endswith(AGAIN) for text in complaints) or time.monotonic() + pause_s >= end_s:
-            raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+        failure = StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+        failing_s = time.monotonic() - began_s
+        if not any(text.endswith(AGAIN) for text in complaints) or failing_s + pause_s >= caller.deadline_s:
+            raise failure
+        caller.warnings.note(failure, failing_s=failing_s, left_s=caller.deadline_s - failing_s)
         time.sleep(pause_s)

@@ -21,13 +21,13 @@ from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
 from hsimhash import metrics
-from hsimhash.durations import pauses
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.gateway.base import UNANSWERED
 from hsimhash.store.hbase.gateway.connection import Call, Connection, first_heard, is_reply
 from hsimhash.store.hbase.gateway.failures import TransientError, reason, store_error
 from hsimhash.store.hbase.gateway.pool import Pool
+from hsimhash.store.retries import RetryWarnings, pauses
 
 Steps = Generator[Call, Any, Any]
 Task = Callable[[], Steps]
@@ -79,6 +79,7 @@ class Caller:
         self.pool = pool
         self.deadline_s = pool.address.options.deadline_s or deadline_s
         self.patience = Patience()
+        self.warnings = RetryWarnings()
 
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
@@ -117,6 +118,7 @@ class Caller:
                 except TransientError as error:
                     if run.is_over(pause_s):
                         raise run.error(error) from error
+                    self.warnings.note(error, failing_s=run.silent_s, left_s=run.left_s)
                 time.sleep(pause_s)
         finally:
             if self.patience.silent_s is not None:
@@ -202,9 +204,14 @@ class _PipelineRun:
     def _end_s(self) -> float:
         return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
+    @property
+    def left_s(self) -> float:
+        """The time until tasks are no longer retried, in seconds; the deadline starts at the last reply."""
+        return self._end_s - time.monotonic()
+
     def is_over(self, pause_s: float) -> bool:
-        """Whether time would run out during a pause before the next try; the deadline starts at the last reply."""
-        return time.monotonic() + pause_s >= self._end_s
+        """Whether time would run out during a pause before the next try."""
+        return pause_s >= self.left_s
 
     def error(self, last: TransientError) -> StoreUnavailableError:
         """Return the error to raise when time has run out."""
@@ -230,7 +237,7 @@ class _PipelineRun:
             raise self._failures[0]
 
     def _timeout_s(self) -> float:
-        left_s = self._end_s - time.monotonic()
+        left_s = self.left_s
         if left_s <= 0 and self._end_s == self._allowed_end_s:
             raise StoreTimeoutError("the time limit was exceeded")
         return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from hsimhash.durations import pauses
 from hsimhash.errors import ClaimBusyError
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.base import Claim, Claims, Document, Match
@@ -31,6 +30,7 @@ from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Change, Put, always
 from hsimhash.store.hbase.rows.cells import Register
 from hsimhash.store.hbase.rows.protocol import NEVER_READ, Read, Writes, put_listings
 from hsimhash.store.hbase.rows.view import HBaseView
+from hsimhash.store.retries import pauses
 
 
 class _View(HBaseView):

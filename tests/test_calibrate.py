@@ -396,6 +396,25 @@ def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false
     assert large.curves[0].scores[16].precision < 0.5
 
 
+def test_pairs_that_somebody_chose_to_label_do_not_count_as_typical_of_a_collection(
+    corpus: dict[str, str], tmp_path: Path
+) -> None:
+    path, labels = written(tmp_path, corpus), tmp_path / "labels.tsv"
+
+    def compared(*refused: int) -> tuple[Curve, ...]:
+        lines = [f"{number}\tnear-{number}\t{int(number >= 10)}\n" for number in (*refused, *range(10, 20))]
+        labels.write_text("".join(lines))
+        return calibrated(path, labels=labels, profiles=("auto-2",)).curves
+
+    open_pairs, refused = compared(), compared(*range(10))
+    for some, others in zip(open_pairs, refused, strict=True):
+        assert others.scores[-1].wrong >= some.scores[-1].wrong + 8  # in the sample they count
+        for one, other in zip(some.scores, others.scores, strict=True):
+            expected, most = other.false_pairs.among(1_000_000)
+            assert (expected, most) == pytest.approx(one.false_pairs.among(1_000_000), rel=0.01)
+            assert other.false_pairs.in_words(1_000_000) == one.false_pairs.in_words(1_000_000)
+
+
 def test_a_profile_of_ones_own_is_compared_with_others(corpus: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "labels.tsv").write_text("".join(f"{number}\tnear-{number}\n" for number in range(20)))
     own = replace(Profile.named("words-1"), name="mine-1", n=3)

@@ -62,6 +62,7 @@ class _Tried:
     pairs: SamplePairs
     met: Differences  # differences of the pairs that `pairs` lists
     unlike: Bools  # which of these would be false if they were found
+    labelled: Bools  # which of these false pairs a label names
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
@@ -168,7 +169,8 @@ def _try(compared: ComparedProfile, texts: _TriedTexts, workers: int) -> _Tried:
     pairs = compare_all(own, NEAR_PAIRS)
     verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
     met = Differences.between(own[pairs.left], own[pairs.right])
-    return _Tried(compared, Differences.between(*near), pairs, met, verdicts == UNLIKE)
+    labelled = texts.truth.are_unlike(pairs.left, pairs.right)
+    return _Tried(compared, Differences.between(*near), pairs, met, verdicts == UNLIKE, labelled)
 
 
 def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
@@ -194,16 +196,24 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     has_key, has_sketch = profile.key is not None, profile.sketch is not None
     for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
         is_by_key = met.by_key(way) & tried.unlike
-        by_key = weight * float(is_by_key.sum())
-        histogram = counted(met.by_distance(way)[tried.unlike & ~is_by_key], weight)
+        by_key, drawn_by_key = (weight * float(one.sum()) for one in (is_by_key, is_by_key & ~tried.labelled))
+        is_by_distance = tried.unlike & ~is_by_key
+        histogram = counted(met.by_distance(way)[is_by_distance], weight)
         if not way.has_sketch:  # all pairs beyond those listed are unrelated
             histogram[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
-        seen = np.cumsum(histogram)
-        most_expected = np.minimum(expected(seen), most_expected)
+        seen = np.cumsum(histogram) + by_key
+        drawn = np.cumsum(histogram - counted(met.by_distance(way)[is_by_distance & tried.labelled], weight))
+        most_expected = np.minimum(expected(drawn), most_expected)
         yield (
             way,
             [
-                FalsePairs(float(seen[bits]) + by_key, pairs, float(most_expected[bits]) + by_key, weight)
+                FalsePairs(
+                    float(seen[bits]),
+                    pairs,
+                    float(most_expected[bits]) + drawn_by_key,
+                    weight,
+                    float(seen[bits] - drawn[bits] - drawn_by_key),
+                )
                 for bits in DISTANCES
             ],
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Floats, Int64s
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, packing_of, text_in
 from hsimhash.pairs.pair_blocks import pair_words
 
@@ -75,6 +75,10 @@ class Truth:
         others = np.array(unlike, np.int64).reshape(-1, 2).T
         return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
 
+    def are_unlike(self, left: Int64s, right: Int64s) -> Bools:
+        """Return which pairs a label names as not near."""
+        return np.isin(pair_words(left, right), self.unlike)
+
     def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
         """Return a verdict for each pair; OPEN if neither labels nor texts decide.
 
@@ -84,9 +88,8 @@ class Truth:
             jaccard: Jaccard index of the texts' shingles, 0 to 1; shape (n,).
         """
         found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)
-        words = pair_words(left, right)
-        found[np.isin(words, self.unlike)] = UNLIKE
-        found[np.isin(words, pair_words(self.left, self.right))] = NEAR
+        found[self.are_unlike(left, right)] = UNLIKE
+        found[np.isin(pair_words(left, right), pair_words(self.left, self.right))] = NEAR
         is_clustered = (self.cluster[left] >= 0) & (self.cluster[right] >= 0)
         found[is_clustered & (self.cluster[left] != self.cluster[right])] = UNLIKE
         return found

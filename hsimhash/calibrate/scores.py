@@ -27,8 +27,14 @@ class FalsePairs:
 
     seen: float  # in the sample; an estimate if only a share of the near pairs was judged
     of: int  # pairs of unrelated documents in the sample
-    expected: float  # expected number: those seen, or if there are none, the extrapolated tail of the histogram
+    expected: float  # expected number: those drawn, or if there are none, the extrapolated tail of the histogram
     weight: int = 1  # number of pairs that each judged one represents
+    labelled: float = 0.0  # number of those seen that a label names; somebody chose them, so they are not typical
+
+    @property
+    def drawn(self) -> float:
+        """Those seen that no label names; only they show how many false pairs a collection has."""
+        return self.seen - self.labelled
 
     def among(self, documents: int) -> tuple[float, float]:
         """Return the number of false pairs in a collection of that size, and its one-sided 95 % upper bound.
@@ -36,7 +42,7 @@ class FalsePairs:
         Both are 0 if the sample does not have unrelated pairs to estimate from.
         """
         times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
-        return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
+        return self.expected * times, self.weight * upper_end(self.drawn / self.weight) * times
 
     def in_words(self, documents: int) -> str:
         """Describe the approximate number of false pairs in a collection, for people.
@@ -46,7 +52,7 @@ class FalsePairs:
         if not self.of:
             return "unknown"
         expected, most = self.among(documents)
-        return f"about {_rounded_up(expected)}" if self.seen else f"fewer than {_rounded_up(most)}"
+        return f"about {_rounded_up(expected)}" if self.drawn else f"fewer than {_rounded_up(most)}"
 
 
 def _rounded_up(number: float) -> str:

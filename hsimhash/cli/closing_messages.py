@@ -118,7 +118,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     )
     f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
-    if not score.false_pairs.of or (not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION):
+    if not score.false_pairs.of or (not score.false_pairs.drawn and score.false_pairs.among(MILLION)[1] > MILLION):
         print_line("The sample is too small to estimate the number of false pairs; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")

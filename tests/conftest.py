@@ -1,4 +1,4 @@
-"""What the tests share: small file systems to fill up; no test leaves a process, or an index that is not sound."""
+"""Shared fixtures: small file systems to fill up; no test leaves a process or an unsound index behind."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tests.support.effort import IS_THOROUGH, cases_left_out, tries
 from tests.support.places import model_place
 from tests.support.processes import children
 
-# Machines are shared: neither a slow example is a failure, nor one that is slowly made.
+# Machines are shared: a slow example, or one that is slow to generate, is not a failure.
 settings.register_profile(
     "hsimhash", max_examples=tries(100, 12), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("hsimhash")
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell began with &, and by all below it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in programs started with & and in their children
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose the cases to try, and give every worker of pytest-xdist a share of the tests that take longest, early.
+    """Choose the cases to try, and give every pytest-xdist worker an early share of the slowest tests.
 
-    Otherwise one worker would end with all of them. Each gets as many adjacent tests as any other. Those of a module
-    marked `together` stay so, because they share a server.
+    Otherwise one worker would run all of them at the end. Every worker gets the same number of adjacent tests. Those
+    of a module marked `together` stay together because they share a server.
     """
     left_out = cases_left_out([item for item in items if item.path.parent.name != "integration"])
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
@@ -53,25 +53,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.clear()
     for worker in range(workers):
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
-        first = len(share) * worker // (2 * workers)  # the first worker starts the server, others wait
+        first = len(share) * worker // (2 * workers)  # the first worker starts the server, the others wait
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
 
 
 @pytest.fixture
 def signed_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave all texts to numpy, also those of processes that the test starts."""
+    """Sign all texts with numpy, including those in processes that the test starts."""
     monkeypatch.setenv(SWITCH, "0")
 
 
 def pytest_collection_finish() -> None:
-    """Spare the collector, and forked children, the many objects that stay until the end."""
+    """Exempt the many objects that stay until the end from garbage collection, also in forked children."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def _no_process_outlives_its_test() -> Iterator[None]:
-    """End what a test started and, as it failed, did not end; the fixtures of wider scope keep theirs."""
+    """Kill the processes that a failed test left running; fixtures with a wider scope keep theirs."""
     before = children()
     yield
     for pid in children() - before:
@@ -90,7 +90,7 @@ def _indexes_that_a_test_leaves_are_sound(request: pytest.FixtureRequest) -> Ite
         try:
             store = LmdbStore(f"lmdb://{data.parent}", data.parent)
         except HsimhashError:
-            continue  # no index, as it says itself
+            continue  # not an index, according to the store itself
         with store:
             report = store.check()
         assert report.is_sound, f"{data.parent}: {report}"
@@ -98,7 +98,7 @@ def _indexes_that_a_test_leaves_are_sound(request: pytest.FixtureRequest) -> Ite
 
 @pytest.fixture(scope="session")
 def labelled_data() -> Path:
-    """The folder of labelled data."""
+    """Return the folder of labelled data."""
     if not os.environ.get("HSIMHASH_DATA"):
         pytest.skip("HSIMHASH_DATA does not name the folder of labelled data")
     return Path(os.environ["HSIMHASH_DATA"])
@@ -106,7 +106,7 @@ def labelled_data() -> Path:
 
 @pytest.fixture(params=["lmdb", "memory", "hbase-model"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
-    """Where the stores of a contract are; modules that try others have their own."""
+    """Return where contract tests create their stores; modules that test other stores override this fixture."""
     if request.param == "hbase-model":
         return model_place()
     numbers = itertools.count()
@@ -115,13 +115,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> StorePlace:
 
 @pytest.fixture
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a test in a folder without files, such as those of settings."""
+    """Run a test in an empty folder, without files such as settings."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A function that mounts a file system of the given size, such as `8m`; needs the right to mount."""
+    """Yield a function that mounts a file system of the given size, such as `8m`; requires the right to mount."""
     mounted: list[Path] = []
 
     def mount(size: str) -> Path:
@@ -140,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 @pytest.fixture
 def small_ext4(tmp_path: Path) -> Iterator[Path]:
-    """A folder on an ext4 of 11 MB, which keeps its last blocks for itself; needs the right to mount, and mkfs."""
+    """Yield a folder on an 11 MB ext4, which reserves its last blocks; requires mkfs and the right to mount."""
     image, folder = tmp_path / "ext4.image", tmp_path / "ext4"
     folder.mkdir()
     with image.open("wb") as file:
@@ -158,6 +158,6 @@ def small_ext4(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def read_only_disk(small_disk: Callable[[str], Path]) -> tuple[Path, Callable[[], None]]:
-    """A writable folder, and a function that makes its file system read-only."""
+    """Return a writable folder and a function that makes its file system read-only."""
     folder = small_disk("64m")
     return folder, lambda: subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True) and None

@@ -69,7 +69,7 @@ def test_only_so_many_are_under_way(tmp_path: Path) -> None:
     async def work(index: AsyncHSimIndex) -> None:
         before = commits(index)
         await asyncio.gather(*(index.add(number, f"page-{number}") for number in range(20)))
-        assert commits(index) - before == 20  # one by one
+        assert commits(index) - before == 20  # one commit for each
 
     run(tmp_path, work, max_pending=1)
 
@@ -77,7 +77,7 @@ def test_only_so_many_are_under_way(tmp_path: Path) -> None:
 def test_a_task_that_is_cancelled_disturbs_no_other_one(tmp_path: Path) -> None:
     async def work(index: AsyncHSimIndex) -> None:
         tasks = [asyncio.create_task(index.add(number << 32, f"page-{number}")) for number in range(100)]
-        await asyncio.sleep(0)  # all of them have asked
+        await asyncio.sleep(0)  # all of them have submitted their calls
         for task in tasks[::2]:
             task.cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)

@@ -30,7 +30,7 @@ LADDER = [
 ]
 
 
-NATIVE_SWITCH = ("os.environ.get(SWITCH)", "os.environ.get", "os.environ")  # also for those who import hsimhash
+NATIVE_SWITCH = ("os.environ.get(SWITCH)", "os.environ.get", "os.environ")  # also for programs that import hsimhash
 HBASE_ROOMS = ["gateway", "rows", "upkeep", "files"]
 PAGE = PACKAGE.parent / "docs" / "pages" / "explanation" / "architecture.md"
 
@@ -42,7 +42,7 @@ def test_the_page_has_the_same_ladder() -> None:
 
 
 def part_of(path: Path) -> str:
-    """The part of the package that a file belongs to; the tests of stores try indexes on them."""
+    """Return a file's part of the package; `store/conformance` is its own part because it tests indexes on stores."""
     parts = path.relative_to(PACKAGE).parts
     return "conformance" if parts[:2] == ("store", "conformance") else parts[0].removesuffix(".py")
 
@@ -53,7 +53,7 @@ def rung(module: str) -> int:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """The modules and names that a file imports anywhere, in functions and under TYPE_CHECKING too."""
+    """Return the modules and names that a file imports anywhere, including in functions and under TYPE_CHECKING."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -102,7 +102,7 @@ def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path)
 
 
 def defined(path: Path) -> set[str]:
-    """The classes and type aliases of a module, and its public functions."""
+    """Return the classes, type aliases and public functions of a module."""
     names = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and not node.name.startswith("_")):
@@ -114,12 +114,12 @@ def defined(path: Path) -> set[str]:
 
 
 def store_of(path: Path) -> str:
-    """The store whose folder has a module, or nothing. Stores use the same names for the same things."""
+    """Return the store whose folder contains a module, or "". Stores use the same names for the same things."""
     parts = path.relative_to(PACKAGE).parts
     return parts[1] if parts[0] == "store" and len(parts) > 2 else ""
 
 
-# hsimhash.spark has the jobs of one machine, from DataFrame to DataFrame, under the same names.
+# hsimhash.spark provides the single-machine jobs, from DataFrame to DataFrame, under the same names.
 ALSO_ON_SPARK = {"dedup", "write_tables"}
 
 
@@ -143,7 +143,7 @@ def test_what_modules_import_from_each_other_has_a_name_of_its_own() -> None:
             continue
         if part_of(path) == "spark" and name in ALSO_ON_SPARK:
             continue
-        if any(one.endswith(f".{name}") for one in imported(path)):  # the module hands on what another one defines
+        if any(one.endswith(f".{name}") for one in imported(path)):  # the module re-exports what another defines
             continue
         assert places.setdefault(name, module) == module, f"{name} is imported from {module} and from {places[name]}"
 
@@ -169,6 +169,6 @@ def test_importing_loads_no_dictionary_and_configures_nothing() -> None:
 
 
 def test_test_modules_have_names_of_their_own() -> None:
-    """Otherwise `pytest`, which collects all folders in one run, ends with an error."""
+    """Otherwise `pytest`, which collects all folders in one run, fails."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py") if "examples" not in path.parts]
     assert sorted(names) == sorted(set(names))

@@ -1,4 +1,4 @@
-"""The base's file: what it answers against brute force, and what flipped bits do to it."""
+"""The base file: its answers compared with brute force, and the effect of flipped bits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Callable[[], Path]:
 
 
 def signatures_of(rng: np.random.Generator, count: int, bits: int) -> Signatures:
-    """Random signatures that differ in the lowest `bits` bits of their fingerprints, of keys in a few."""
+    """Return random signatures: their fingerprints differ in the lowest `bits` bits, their keys in a few bits."""
     values = rng.integers(0, 2**64, count, np.uint64)
     if bits < 64:
         values &= np.uint64((1 << bits) - 1)
@@ -165,7 +165,7 @@ def test_flipped_bits_are_found_and_what_is_read_is_right_or_an_error(
         bit = int(rng.integers(len(whole) * 8))
         changed = bytearray(whole)
         changed[bit // 8] ^= 1 << bit % 8
-        path.unlink()  # the mapped file stays as it is
+        path.unlink()  # the mapped file stays unchanged
         path.write_bytes(changed)
         is_found = False
         try:

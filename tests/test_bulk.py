@@ -1,4 +1,4 @@
-"""The bulk load against plain inserts: the same index, whatever the runs, interruptions and what was there before."""
+"""Bulk loads compared with plain inserts: the same index, whatever the runs, interruptions and earlier contents."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hsimhash.store.sliced_load import InsertedLoad
 from tests.support.effort import tries
 from tests.support.half_states import calls_of, files_in, killed_at_each_step
 
-SMALL = 2  # documents that a merge writes at once
+SMALL = 2  # documents that a merge writes at a time
 Documents = list[tuple[str, int]]
 LAST_BUCKET = [(doc_id, number << 32 | 0xFFFF) for number, doc_id in enumerate("abcd", start=1)]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
@@ -62,7 +62,7 @@ def merge(store: Store, documents: Mapping[str, int], seen: int) -> int:
 
 
 def _remains(store: Store) -> list[object]:
-    """Return what merges of documents have left: folders, and rows in the record."""
+    """Return what merges of documents have left behind: folders, and rows in the record."""
     assert isinstance(store, LmdbStore)
     with LmdbView(store.session) as view:
         names = list(view.transaction.cursor(view.databases["record"]).iternext(values=False))
@@ -111,7 +111,7 @@ def test_bulk_load_gives_the_index_of_plain_inserts(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(60, 15))
 @example(before=[], runs=[[("x" * 601, 0), ("x" * 600, 0)]], stops=[], other=False)
 @example(before=[[("a", 1)]], runs=[[("a", 2)]], stops=[], other=False)  # the index's last register is written again
-@example(before=[[("e", 5 << 32 | 0xFFFF)]], runs=[LAST_BUCKET], stops=[], other=False)  # and rows join its last bucket
+@example(before=[[("e", 5 << 32 | 0xFFFF)]], runs=[LAST_BUCKET], stops=[], other=False)  # rows join its last bucket
 @given(before=batches, runs=batches, stops=st.lists(st.integers(0, 3), max_size=3), other=st.booleans())
 def test_an_interrupted_merge_ends_as_an_undisturbed_one(
     new_store: Callable[[str], Store],
@@ -127,7 +127,7 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
             insert(plain, documents, number)
             insert(bulk, documents, number)
         load(bulk, folder, runs, 100)
-        for most in stops:  # a merge that ends after a few commits, as a kill between commits would
+        for most in stops:  # a merge that stops after a few commits, as if killed between them
             remaining = itertools.count(most, -1)
             bulk.bulk(folder, SMALL).merge(Observer(stop=lambda remaining=remaining: next(remaining) <= 0))
             if other:  # somebody else writes meanwhile
@@ -161,7 +161,7 @@ def test_documents_that_are_merged_give_the_index_of_plain_inserts(
 
 
 def test_a_kill_during_a_merge_of_documents_leaves_a_sound_index_and_the_next_one_cleans_up(tmp_path: Path) -> None:
-    """Killed at each step with a file, and after each commit."""
+    """The kill comes at each file operation and after each commit."""
     numbers, before = itertools.count(), {"same": 1, "moved": 2, "other": 2}
     documents = {"same": 1, "moved": 1 << 40, "new": 3, "x" * 600: 2}
 
@@ -190,7 +190,7 @@ def test_a_kill_during_a_merge_of_documents_leaves_a_sound_index_and_the_next_on
             assert set(before) <= set(found)
             assert all(value in (before.get(doc_id), documents.get(doc_id)) for doc_id, value in found.items())
             reached.add(sum(found.get(doc_id) == value for doc_id, value in documents.items()))
-            insert(store, [("moved", 5)], 3)  # is not undone
+            insert(store, [("moved", 5)], 3)  # the next merge must not undo this
             assert merge(store, {"last": 4}, 4) == 1
             assert store.check().is_sound
             assert store.lookup([b"moved", b"other"]) == [Document("moved", 5, 3), Document("other", 2, 1)]
@@ -241,7 +241,7 @@ def test_merging_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
     bulk = store.bulk(tmp_path / "runs")
     assert bulk.merge() == 2
     first = contents(store)
-    assert bulk.merge() == 2  # what this load brought, however often it is asked
+    assert bulk.merge() == 2  # the number this load added, however often it is called
     assert contents(store) == first
 
 
@@ -279,7 +279,7 @@ def test_a_limit_counts_no_document_that_a_stopped_merge_has_only_listed(tmp_pat
             bulk.add_run(np.array([5], np.uint64), ["a"], 1)
             assert (
                 bulk.merge(Observer(stop=lambda: True)) is None
-            )  # "a" is listed under 5 already, but is not there yet
+            )  # "a" is already listed under 5 but does not exist yet
             assert [match.doc_id for match in index.query(5, limit=1)] == ["z"]
             assert [match.doc_id for match in index.query_many([5], limit=1)[0]] == ["z"]
             bulk.merge()

@@ -1,4 +1,4 @@
-"""Profiles and distances compared on a sample: what is counted agrees with brute force and with what queries find."""
+"""Profiles and distances compared on a sample: the counts agree with brute force and with what queries find."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BOTH = Way(has_key=True, has_sketch=True)
 
 
 def article(seed: int, words: int = 150) -> str:
-    """A text of sentences, of words of its own choice."""
+    """Return a text of sentences with its own vocabulary."""
     chance = random.Random(seed)
     own = chance.sample(WORDS, 40)
     return " ".join(" ".join(chance.choices(own, k=12)).capitalize() + "." for _ in range(words // 12))
@@ -71,7 +71,7 @@ def edited(text: str, count: int, seed: int) -> str:
 
 @pytest.fixture(scope="module")
 def corpus() -> dict[str, str]:
-    """80 articles, of 20 of them a copy with more and more words replaced; `near-N` is a copy of `N`."""
+    """Return 80 articles, and copies of 20 of them with more and more words replaced; `near-N` is a copy of `N`."""
     texts = {str(number): article(number) for number in range(80)}
     return texts | {f"near-{number}": edited(texts[str(number)], 2 + number * 2, number) for number in range(20)}
 
@@ -127,7 +127,7 @@ def test_characters_of_scripts_without_spaces_are_shingled_and_traditional_ones_
 
 
 def random_signatures(count: int) -> Signatures:
-    """Signatures of which many are near, alike or share a key, and some are none."""
+    """Return signatures: many of them are near, alike or share a key, and some do not have a value."""
     rng = np.random.default_rng(7)
 
     def near(values: np.ndarray, bits: int) -> np.ndarray:
@@ -332,7 +332,7 @@ def score_of(distance: int, share: float, seen: float, of: int) -> DistanceScore
 
 
 def curve(shares: Mapping[int, float], us: Mapping[int, float], *, of: int = 10**9) -> Curve:
-    """A curve of the default profile: by distance its recall and what a query costs; the others find nothing."""
+    """Return a default-profile curve with these recalls and query costs by distance; other distances find nothing."""
     costs = (cost_of(Layout.named("4"), 1_000_000, bits, LMDB_PRICES) for bits in DISTANCES)
     return Curve(
         DEFAULT_PROFILE,
@@ -367,7 +367,7 @@ def test_a_gain_that_the_sample_cannot_tell_is_none() -> None:
 @pytest.mark.parametrize(
     ("seen", "of", "words"),
     [
-        (0, 1_765, "fewer than 850,000,000"),  # and not what the tail says
+        (0, 1_765, "fewer than 850,000,000"),  # not what the extrapolated tail suggests
         (0, 10**9, "fewer than 1,500"),
         (2, 10**6, "about 1,000,000"),
         (0, 0, "unknown"),
@@ -390,7 +390,7 @@ def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false
     for one, other in zip(small.curves[0].scores, large.curves[0].scores, strict=True):
         assert one.recall == pytest.approx(other.recall)
         assert one.precision >= other.precision
-        # A false pair is one of all pairs: of ten times the documents a hundred times as many.
+        # False pairs grow with the number of all pairs: ten times the documents have a hundred times as many.
         among = [one.false_pairs.among(documents)[0] for documents in (10_000, 100_000)]
         assert among[1] == pytest.approx(100 * among[0], rel=0.01)
     assert large.curves[0].scores[16].precision < 0.5
@@ -408,7 +408,7 @@ def test_pairs_that_somebody_chose_to_label_do_not_count_as_typical_of_a_collect
 
     open_pairs, refused = compared(), compared(*range(10))
     for some, others in zip(open_pairs, refused, strict=True):
-        assert others.scores[-1].wrong >= some.scores[-1].wrong + 8  # in the sample they count
+        assert others.scores[-1].wrong >= some.scores[-1].wrong + 8  # they do count in the sample
         for one, other in zip(some.scores, others.scores, strict=True):
             expected, most = other.false_pairs.among(1_000_000)
             assert (expected, most) == pytest.approx(one.false_pairs.among(1_000_000), rel=0.01)
@@ -420,14 +420,14 @@ def test_a_profile_of_ones_own_is_compared_with_others(corpus: dict[str, str], t
     own = replace(Profile.named("words-1"), name="mine-1", n=3)
     found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv", profiles=(own, "words-1", own))
     assert [curve.profile for curve in found.curves] == ["mine-1", "words-1"]
-    # Of longer shingles a changed word changes more.
+    # A changed word changes more of the longer shingles.
     recalls = [[score.recall for score in curve.scores] for curve in found.curves]
     assert all(mine <= other for mine, other in zip(*recalls, strict=True))
     assert recalls[0] != recalls[1]
 
 
 def templated(folder: Path, *, is_labelled: bool) -> tuple[str, Path | None]:
-    """110 articles below a menu; or pages that are little but a template, 20 of them twice, and clusters of all."""
+    """Write 110 articles below a menu; or pages that are mostly template, 20 of them twice, with labels for all."""
     if not is_labelled:
         return written(folder, {str(number): f"{MENU} {article(number)}" for number in range(110)}), None
     labels = folder / "labels.tsv"

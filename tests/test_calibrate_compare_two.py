@@ -39,7 +39,7 @@ def test_the_sums_of_the_votes_are_the_bits_that_differ(name: str, a: str, b: st
     fingerprints = [profile.fingerprint(text) for text in (a, b)]
     for one in found.flips:
         for total, value in zip(one.sums, fingerprints, strict=True):
-            is_even = profile.is_plain and abs(total) < 1e-9  # floats decide such a vote by their order
+            is_even = profile.is_plain and abs(total) < 1e-9  # the order of the floats decides such a vote
             assert is_even or (total > 0) == bool(value >> one.bit & 1)
         assert one.features
     assert len(found.flips) == found.distance == (fingerprints[0] ^ fingerprints[1]).bit_count()

@@ -1,4 +1,4 @@
-"""Callers that share calls: each gets its own answer or error, whatever becomes of the call."""
+"""Callers that share calls: each gets its own answer or error, whatever happens to the call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAYOUT = Layout.named("10")
 
 
 class Square:
-    """Calls that square numbers, and remember which ones each had; that of `held` waits until it is released."""
+    """A function that squares numbers and records those of each call; the call for `held` waits until released."""
 
     def __init__(self, *held: int) -> None:
         self.held = list(held)
@@ -52,7 +52,7 @@ class Square:
 
 @contextmanager
 def busy(callers: Callers, square: Square) -> Iterator[None]:
-    """Let a call be under way until the end of the block, or until it is released."""
+    """Keep a call under way until the end of the block, or until it is released."""
     square.held = [0]
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(callers.ask, SharedCall(square, 0))
@@ -65,7 +65,7 @@ def busy(callers: Callers, square: Square) -> Iterator[None]:
 
 
 def asked_of(callers: Callers, square: Square, numbers: Sequence[int], given: object = None) -> list[Asked[int, int]]:
-    """Let questions wait."""
+    """Queue questions for the next call."""
     asked = [Asked(SharedCall(square, number, given), lambda: None) for number in numbers]
     for one in asked:
         callers.gather(one)
@@ -113,7 +113,7 @@ def test_whom_one_call_answered_together_go_together_again() -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         answers = list(pool.map(lambda n: [callers.ask(SharedCall(slowly, n)) for _ in range(20)], range(THREADS)))
     assert answers == [[n * n] * 20 for n in range(THREADS)]
-    assert statistics.median(sizes) > THREADS * 3 / 4  # two halves would take turns
+    assert statistics.median(sizes) > THREADS * 3 / 4  # rather than two halves that take turns
 
 
 def test_who_asks_alone_again_behind_a_shared_call_waits_for_the_others_but_a_moment() -> None:
@@ -132,7 +132,7 @@ def test_of_those_whom_a_call_answered_each_wakes_the_next() -> None:
     with ThreadPoolExecutor(1) as thread:
         serving = thread.submit(callers.serve)
         assert square.is_held.wait(60)
-        callers.withdraw(asked[1])  # from a call that is under way
+        callers.withdraw(asked[1])  # while its call is under way
         square.is_released.set()
         serving.result()
 
@@ -174,14 +174,14 @@ def test_the_time_allowed_ends_behind_a_call_that_does_not() -> None:
         callers.ask(SharedCall(square, 5, timeout_s=0.001))
 
     callers.serve()
-    assert square.calls == [[0]]  # it waits no longer
+    assert square.calls == [[0]]  # the call that timed out no longer waits
 
 
 def test_a_slow_call_holds_nobody_up() -> None:
     square, callers = Square(), Callers()
 
     with busy(callers, square):
-        assert callers.ask(SharedCall(square, 5)) == 25  # while the first is under way
+        assert callers.ask(SharedCall(square, 5)) == 25  # while the first call is under way
 
 
 def test_a_question_withdrawn_is_not_asked() -> None:

@@ -40,7 +40,7 @@ def source(tmp_path: Path) -> str:
 
 @pytest.fixture
 def results(source: str, out: Path) -> str:
-    """Of `source`: a and 7 are kept, b and c dropped; the second a and the nonsense are rejects."""
+    """Deduplicate `source`: a and 7 are kept, b and c are dropped, and the second a and the nonsense are rejected."""
     assert run("dedup", source, "--out", str(out), *DEDUP, "jsonl").exit_code == 7
     return str(out)
 
@@ -213,7 +213,7 @@ def test_mark_and_dropped_exclude_each_other(source: str, results: str) -> None:
     assert "--mark cannot be combined with --dropped" in result.stderr
 
 
-READINGS = {  # of each: the input's name and content, and the options that dedup needs to read it
+READINGS = {  # for each case: the input's name, its content, and the options that dedup needs to read it
     "other id": (
         "in.jsonl",
         '{"url": "a", "text": "one text here"}\n{"url": "b", "text": "one text here"}\n',

@@ -1,4 +1,4 @@
-"""What TEXT, FILE, FP and ID arguments mean, by one rule for all commands."""
+"""What TEXT, FILE, FP and ID arguments mean: one rule for all commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.test_calibrate import article, edited
 PROFILE = ("--profile", "auto-2")
 TEXT = article(1)
 PAGE = f"<!doctype html><html><head><title>x</title></head><body><article><p>{TEXT}</p></article></body></html>"
-FILES: dict[str, bytes] = {  # all of which say the same
+FILES: dict[str, bytes] = {  # all with the same text
     "notes.txt": TEXT.encode(),
     "notes": b"\xef\xbb\xbf" + TEXT.encode(),
     "notes.txt.gz": gzip.compress(TEXT.encode(), mtime=0),

@@ -1,4 +1,4 @@
-"""`hsimhash calibrate` through the entry point; `test_calibrate.py` has what it counts."""
+"""`hsimhash calibrate` through the entry point; `test_calibrate.py` tests its numbers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_texts_come_from_stdin_too(pages: str) -> None:
 
 
 def _commands(told: str) -> list[list[str]]:
-    """The commands that a calibration says to run next, without the program's name."""
+    """Return the commands that a calibration suggests running next, without the program's name."""
     lines = (line.partition(": ") for line in told.splitlines())
     return [
         shlex.split(words.partition("hsimhash ")[2])

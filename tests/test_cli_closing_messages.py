@@ -1,4 +1,4 @@
-"""The last words of commands on a terminal; in a pipe and with --json there is JSON alone."""
+"""The closing messages of commands on a terminal; in a pipe and with --json, commands print only JSON."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def program() -> str:
 
 
 def ending(*command: str, code: int = 0) -> list[str]:
-    """What a command says on a terminal."""
+    """Return what a command prints on a terminal."""
     ended, shown = on_terminal(*command)
     assert ended == code, shown
     return [line for line in shown.replace("\r", "").splitlines() if not line.startswith("hsimhash: ")]
 
 
 def next_of(lines: list[str], title: str = "Next") -> list[str]:
-    """The words of the command to paste, without the program."""
+    """Return the words of the command to paste, without the program's name."""
     (line,) = (line for line in lines if line.startswith(f"{title}: "))
     words = shlex.split(line.removeprefix(f"{title}: ").removeprefix("python -m "))
     assert words[0] == "hsimhash"

@@ -198,7 +198,7 @@ def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
 
 
 def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) -> None:
-    # 1 bit apart as decimals, 27 if the one of 16 digits were read as hexadecimal.
+    # 1 bit apart as decimals; 27 if the 16-digit one were read as hexadecimal.
     (tmp_path / "in.tsv").write_text("a\t1291587514616409\nb\t19305986024098393\n")
     result = run("dedup", str(tmp_path / "in.tsv"), "--out", str(tmp_path / "out"), "--table-format", "jsonl")
     assert result.exit_code == 0

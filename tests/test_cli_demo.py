@@ -21,7 +21,7 @@ def number_after(word: str, report: str) -> float:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return what the demo prints into a pipe, run in a folder of its own with no option."""
+    """Return what the demo prints to a pipe when it runs in its own folder without options."""
     folder = tmp_path_factory.mktemp("demo")
     done = run_apart("demo", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -30,7 +30,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_what_it_finds_is_right_and_most_of_the_truth(report: str) -> None:
-    # Short texts move beyond 3 bits easily, and the sample does not hide it: measured .996, .579, .732.
+    # Edits easily move short texts more than 3 bits, and the sample does not hide it: measured .996, .579, .732.
     assert number_after("precision", report) >= 0.95
     assert number_after("recall", report) >= 0.5
     assert number_after("F1", report) >= 0.65

@@ -1,4 +1,4 @@
-"""`hsimhash doctor` on embedded indexes, and where nothing answers."""
+"""`hsimhash doctor` on embedded indexes, and when no server answers."""
 
 import json
 import re

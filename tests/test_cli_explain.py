@@ -1,4 +1,4 @@
-"""`hsimhash explain`: what a query reads, and two documents compared; see also `test_calibrate_compare_two.py`."""
+"""`hsimhash explain`: what a query reads, and how two documents compare; see also `test_calibrate_compare_two.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
     assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
         (number, *keys) for number, keys in enumerate(ranges, start=1)
     ]
-    # The three near ones differ in the last of four blocks only: three buckets have them all, the fourth just itself.
+    # The three near ones differ only in the last of four blocks: three buckets contain all three, the fourth only one.
     assert [(one["rows"], one["near"]) for one in facts["probes"]] == [(3, 3), (3, 3), (3, 3), (1, 1)]
     assert (facts["scans"], facts["candidates"], facts["near"], facts["documents"]) == (4, 10, 10, 3)
     assert "server" not in facts["probes"][0]

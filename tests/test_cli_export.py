@@ -199,7 +199,7 @@ def interrupt(*_: object) -> None:
 
 @contextmanager
 def files_bounded_later() -> Iterator[Callable[[], None]]:
-    """Give a call after which no file grows beyond 1,000 bytes, as on a disk that is full from then on."""
+    """Yield a function that stops files from growing beyond 1,000 bytes from then on, as if the disk were full."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))

@@ -1,4 +1,4 @@
-"""Documents of several fields, and features that are given, through the commands; profiles with other parts."""
+"""Commands on documents with several fields and on supplied features; profiles with other parts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_index_keeps_the_weights_of_fields(tmp_path: Path) -> None:
     with HSimIndex.open(url) as index:
         assert index.profile == Profile.named(PROFILE)
         assert {document.doc_id: document.fingerprint for document in index.documents()} == expected()
-    again = run("ingest", path, "--store", url)  # the index knows its fields
+    again = run("ingest", path, "--store", url)  # the index has stored its fields
     assert json.loads(again.stdout)["repeated"]
     other = run("ingest", path, "--store", url, "--field", "title=4", "--field", "body")
     assert other.exit_code == 5

@@ -1,4 +1,4 @@
-"""`hsimhash find-all` and `find-clusters`: what simhash-cpp's programs answer, say and end with."""
+"""`hsimhash find-all` and `find-clusters`: the results, messages and exit codes of simhash-cpp's programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def lines_of(shown: str) -> list[list[int]]:
-    """Return the lists of the lines, which stand as `json` writes them."""
+    """Return the list in each line; the lines must be exactly as `json` writes them."""
     lists = [json.loads(line) for line in shown.splitlines()]
     assert shown == "".join(f"{json.dumps(one)}\n" for one in lists)
     return lists

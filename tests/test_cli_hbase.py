@@ -1,4 +1,4 @@
-"""What the commands do about HBase without one: shell lines and options."""
+"""What the commands do for HBase without a server: shell lines and options."""
 
 from pathlib import Path
 

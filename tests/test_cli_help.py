@@ -1,4 +1,4 @@
-"""The help: commands by task, options in groups, `hsimhash help`; and completion in a shell."""
+"""The help: commands by task, options in groups, `hsimhash help`; and shell completion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_FLAGS = 94
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Every command, those within groups too."""
+    """Yield every command, including those in groups."""
     for name in COMMANDS:
         command = main.get_command(click.Context(main), name)
         assert command is not None
@@ -51,13 +51,13 @@ def test_help_is_a_command_too() -> None:
 @pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda one: one if isinstance(one, str) else "")
 def test_an_example_comes_first_and_every_option_is_shown_once(name: str, command: click.Command) -> None:
     shown = run(*name.split(), "--help").stdout
-    if name.startswith("find-"):  # the help of simhash-cpp
+    if name.startswith("find-"):  # these print the help of simhash-cpp
         return
     assert shown.split("\n\n")[2].lstrip().startswith("Example: "), shown
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     _, *sections = re.split(r"\n\n([A-Z][\w ]+):\n", shown)
     listed = [line for text in sections[1::2] for line in text.splitlines() if line.startswith("  -")]
-    assert len(listed) == len(options) + 1  # --help
+    assert len(listed) == len(options) + 1  # plus --help
     is_long = len(options) + 1 > FEW and not isinstance(command, click.Group)
     assert ("Options" not in sections) == is_long
 

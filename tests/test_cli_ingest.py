@@ -26,7 +26,7 @@ from tests.support.effort import thorough, tries
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
-SLOWLY = ("--rate", "1000")  # a command that is still at work when it has been seen to begin
+SLOWLY = ("--rate", "1000")  # keeps a command at work after the test has seen it begin
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def fingerprints(path: Path, count: int) -> Path:
     return path
 
 
-# What goes in.
+# What is ingested.
 
 
 def test_the_sample_goes_in_with_one_command(url: str) -> None:
@@ -167,8 +167,13 @@ def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
     result = run(*ingest, "skip", "--store", other)
     assert json.loads(result.stdout)["duplicates"] == 1
     assert ids_in(other) == ["a", "c"]
+    listed = Path(json.loads(result.stdout)["tags"])  # in the job folder
+    assert [json.loads(line) for line in listed.read_text().splitlines()] == [
+        {"id": "b", "fingerprint": f"{3:016x}", "match": match}
+    ]
     result = run(*ingest, "skip", "--distance", "0", "--store", f"{url}-0")
     assert json.loads(result.stdout)["duplicates"] == 0
+    assert "tags" not in json.loads(result.stdout)
 
 
 # Exit codes.
@@ -184,7 +189,7 @@ def test_rejected_records_are_7_and_said_again_when_there_is_nothing_to_do(url: 
     assert "nothing to do" in again.stderr
     rejects = Path(json.loads(first.stdout)["rejects"])
     assert rejects.read_text().count("\n") == 1
-    rejects.unlink()  # as one may
+    rejects.unlink()  # users may delete it
     assert run("ingest", str(tmp_path / "in.jsonl"), "--store", url).exit_code == 7
 
 
@@ -230,7 +235,7 @@ def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> N
         (["-", "-"], "only the last input can be a stream"),
         ([], "Missing argument"),
         (["in.tsv", "--format", "xml"], "--format"),
-        (["in.tsv", "--tags", "tags.jsonl"], "tags need on_duplicate tag"),
+        (["in.tsv", "--tags", "tags.jsonl"], "tags need on_duplicate skip or tag"),
         (["in.tsv", "--tags", "no/such.jsonl", "--on-duplicate", "tag"], "no/such.jsonl cannot be written"),
         (["in.tsv", "--on-duplicate", "drop"], "--on-duplicate"),
         (["in.tsv", "--distance", "17", "--on-duplicate", "skip"], "must be 0 to 16"),
@@ -305,7 +310,7 @@ Begun = tuple[subprocess.Popen[bytes], list[str]]
 
 
 def begun_job(folder: Path, url: str, **options: object) -> Begun:
-    """Begin to ingest 1,500 documents from a pipe that stays open, until some are acknowledged."""
+    """Start to ingest 1,500 documents from a pipe that stays open; return once some are acknowledged."""
     job, given = folder / "job", fingerprints(folder / "in.tsv", 1500).read_bytes()
     arguments = ["ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url]
     process = own_process(*arguments, **options)
@@ -316,7 +321,7 @@ def begun_job(folder: Path, url: str, **options: object) -> Begun:
 
 @pytest.fixture
 def slow_job(tmp_path: Path, url: str) -> Iterator[Begun]:
-    """An ingest that waits for more, and its arguments."""
+    """Yield an ingest that waits for more input, and its arguments."""
     process, arguments = begun_job(tmp_path, url)
     yield process, arguments
     process.kill()

@@ -27,14 +27,14 @@ FIELDS = ("--id-field", "url", "--text-field", "html")
 
 
 def article(number: int) -> Article:
-    """A text of its own words."""
+    """Return an article with its own vocabulary."""
     words = [f"{'ptkbdgslmrfvnz'[number * 7 % 14]}a{number * 31 + at * 17:x}o" for at in range(180)]
     sentences = [" ".join(words[at : at + 12]).capitalize() + "." for at in range(0, len(words), 12)]
     return Article("en", " ".join(words[:5]), " ".join(sentences))
 
 
 def pages(count: int) -> dict[str, str]:
-    """Pages by URL: those of two sites for each of the articles."""
+    """Return pages by URL: each article on two sites."""
     teasers = [article(number).text[:60] for number in range(1_000, 1_040)]
     sites = [Site(number, "en", teasers) for number in (0, 4)]
     return {
@@ -125,7 +125,7 @@ def test_pages_are_files_of_folders_and_inputs_themselves(tmp_path: Path, monkey
     assert run("ingest", "site", "one.html", "--store", "lmdb://index").exit_code == 0
     found = held("lmdb://index")
     assert found.keys() == {"site/a.html", "site/deep/b.HTM", "site/c.txt", "one.html"}
-    assert len(set(found.values())) == 1  # by its content
+    assert len(set(found.values())) == 1  # each is recognised by its content
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_is_indexed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`hsimhash plan`: the numbers it takes and the sizes it shows; `test_plan.py` has the rest."""
+"""`hsimhash plan`: the numbers it accepts and the sizes it prints; `test_plan.py` tests the rest."""
 
 import json
 import random

@@ -39,7 +39,7 @@ from tests.support.command_line import (
 )
 from tests.support.effort import thorough
 
-OPENING = [  # commands that need an index, complete but for it
+OPENING = [  # commands that need an index, complete except for it
     ("query", "1"),
     ("describe",),
     ("status",),
@@ -240,7 +240,7 @@ def test_reader_that_goes_away_ends_the_program_quietly(tmp_path: Path) -> None:
 def test_interruption_ends_with_130_and_no_traceback(sent: signal.Signals, tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with own_process("query", "-", "--store", url) as process:
-        # A batch of queries, whose answers tell that the program is at work and waits for more.
+        # Send a batch of queries; their answers show that the program is running and waits for more.
         send(process, b'{"fingerprint": 1}\n' * 1_000)
         assert process.stdout.readline().startswith(b'{"line": 1')
         process.send_signal(sent)
@@ -271,7 +271,7 @@ def test_interruption_of_the_start_ends_with_130_and_no_traceback(
         "class Sender:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {module!r}:\n"
-        f"            exec('os.kill(os.getpid(), {int(sent)})')\n"  # as within the making of a dataclass
+        f"            exec('os.kill(os.getpid(), {int(sent)})')\n"  # as while a dataclass is created
         "sys.meta_path.insert(0, Sender())\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -552,7 +552,7 @@ def test_the_help_of_a_flag_for_some_stores_names_them() -> None:
             found = re.match(
                 r"((HBase|PostgreSQL|Redis)(, )?)+:", (isinstance(option, click.Option) and option.help) or ""
             )
-            if found and option.opts[0] not in ("--workers", "--job", "--count"):  # walks are a capability
+            if found and option.opts[0] not in ("--workers", "--job", "--count"):  # walks are a store capability
                 named[f"{name} {option.opts[0]}"] = set(found[0].rstrip(":").split(", "))
     assert len(named) > 10
     assert named == {one: set(titles(one.split()[1]).split(" or ")) for one in named}

@@ -324,7 +324,7 @@ def test_pipe_gets_utf_8_whatever_the_locale(url: str) -> None:
 
 def test_each_line_is_answered_when_no_more_has_come(url: str) -> None:
     with own_process("query", "-", "--store", url) as process:
-        # The first line comes with the beginning of the next, which is not waited for.
+        # The first line arrives with the beginning of the next; its answer does not wait for the rest.
         for number, part in enumerate([b'{"fingerprint": 1}\n{"finger', b'print": 3}\n'], start=1):
             send(process, part)
             readable, _, _ = select.select([process.stdout], [], [], PATIENCE_S)

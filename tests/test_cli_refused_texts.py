@@ -1,4 +1,4 @@
-"""A text that cannot be fingerprinted is a reject of every command that fingerprints inputs, and ends none of them."""
+"""Every command that fingerprints inputs rejects a text that cannot be fingerprinted, and goes on."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_document_added_anew_meanwhile_stays(tmp_path: Path) -> None:
     url = make_index(tmp_path, {"old": 1, "again": 2})
 
     class Index(HSimIndex):
-        """As another process would: adds a document anew after the walk has told of it."""
+        """Adds a document again after the walk has found it, as another process might."""
 
         def remove(self, doc_ids, *, before=None):  # type: ignore[no-untyped-def]
             super().remove("again")

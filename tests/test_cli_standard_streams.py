@@ -1,4 +1,4 @@
-"""Standard streams that the caller closed or nobody reads: nothing is lost for them."""
+"""Standard streams that the caller closed or that nobody reads: nothing is lost because of them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def ingest(url: str, tmp_path: Path) -> tuple[str, ...]:
-    """The command that brings 2,000 documents into the index."""
+    """Return the command that adds 2,000 documents to the index."""
     (tmp_path / "in.jsonl").write_text(LINES)
     return ("ingest", str(tmp_path / "in.jsonl"), "--fingerprint-field", "fingerprint", "--store", url)
 
 
 def broken_pipe() -> int:
-    """Return the writing end of a pipe that nobody reads."""
+    """Return the write end of a pipe that nobody reads."""
     reading, writing = os.pipe()
     os.close(reading)
     return writing
@@ -129,7 +129,7 @@ def test_an_error_that_nobody_hears_keeps_its_exit_code(arguments: tuple[str, ..
 def test_a_signal_whose_answer_nobody_hears_ends_resumably(url: str, tmp_path: Path) -> None:
     command = ("ingest", "-", "--fingerprint-field", "fingerprint", "--store", url)
     process = own_process(*command, stderr=broken_pipe())
-    # From here on the signal is the job's.
+    # From here on, the job handles the signal.
     wait_until(lambda: any((tmp_path / "index").glob("jobs/*/checkpoint.json")), process)
     process.send_signal(signal.SIGTERM)
     assert process.communicate() == (b"", None)

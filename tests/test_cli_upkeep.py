@@ -16,7 +16,7 @@ from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, 
 
 @pytest.fixture
 def damaged(tmp_path: Path) -> str:
-    """An index in which two drawer rows of a document are lost."""
+    """Return the URL of an index that has lost two drawer rows of a document."""
     url = make_index(tmp_path)
     with open_store(url) as store:
         assert isinstance(store, LmdbStore)

@@ -1,4 +1,4 @@
-"""simhash-py's functions: its known answers, its errors, and its quirks as far as they are kept."""
+"""simhash-py's functions: its known answers, its errors, and those of its quirks that hsimhash keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The add-on for Scrapy: real crawls of real pages, each in a process of its own, for a reactor runs once."""
+"""The Scrapy add-on: real crawls of real pages, each in its own process because a reactor runs only once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def ran(*command: str) -> tuple[dict[str, Any], str]:
 def crawl_of_items(
     store: str | Path, items: Sequence[Mapping[str, Any]], before: str = "", callback: str = "parse", **settings: str
 ) -> tuple[dict[str, Any], str]:
-    """Crawl a page that gives these items; return the kept items, the stats, and the log."""
+    """Crawl a page that yields these items; return the kept items, the stats, and the log."""
     given = {"HSIMHASH_STORE": str(store), **settings}
     (told,), log = crawled(
         [Crawl([PAGE], settings=given, items=list(map(dict, items)), before=before, callback=callback)]
@@ -60,14 +60,14 @@ def test_the_example_drops_all_planted_near_duplicates_and_no_other_page(tmp_pat
     store = f"lmdb://{tmp_path}/index"
     crawl, told = ran(str(EXAMPLE), "--json", "--store", store)
     assert (crawl["hsimhash/new"], crawl["hsimhash/duplicate"]) == (300, 200)
-    assert sorted(map(group, crawl["kept"])) == sorted(map(str, range(300)))  # one of each group, and those alone
+    assert sorted(map(group, crawl["kept"])) == sorted(map(str, range(300)))  # exactly one of each group
     assert crawl["hsimhash/calls"] < 500  # items share calls
     assert "Warning" not in told
     assert "Traceback" not in told
 
     again, _ = ran(str(EXAMPLE), "--json", "--store", store, "--port", str(crawl["port"]), "--action", "tag")
     assert len(again["kept"]) == 500
-    assert set(again["kept"]) - set(again["tagged"]) == set(crawl["kept"])  # a page is no duplicate of itself
+    assert set(again["kept"]) - set(again["tagged"]) == set(crawl["kept"])  # a page is not a duplicate of itself
     assert all(group(one) == group(other) for one, other in again["tagged"].items())
 
 
@@ -118,7 +118,7 @@ def test_a_field_that_no_item_has_is_named_once(tmp_path: Path) -> None:
         assert log.count(said) == 1
     _, log = crawl_of_items(
         tmp_path / "index", [{"title": "page"}], LOG_LEVEL="WARNING"
-    )  # default names: the response is meant
+    )  # default names refer to the response
     assert "an item has no field" not in log
 
 
@@ -155,14 +155,14 @@ def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[s
 @pytest.mark.parametrize("action", ["drop", "tag"])
 def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: str, tmp_path: Path) -> None:
     with site(PAGES) as (first, urls):
-        crawls = crawls_of(KINDS, first, tmp_path, action, LOG_LEVEL="INFO")  # in one process: as many spiders
+        crawls = crawls_of(KINDS, first, tmp_path, action, LOG_LEVEL="INFO")  # all spiders run in one process
         told, log = crawled(crawls)
     assert faults(verdict(one.kind, action, ended, urls) for one, ended in zip(crawls, told, strict=True)) == []
     assert told[0]["on_main"] == [False]  # pages are not extracted in the reactor's thread
     assert told[0]["levels"] == [logging.WARNING, logging.INFO]  # the second one is the user's own
     assert not re.search(r"\[(trafilatura|courlan|htmldate|justext)", log)
     warned = re.findall(r"near-duplicates of class \S+ are kept but not tagged", log)
-    assert len(warned) == (len(UNTAGGABLE) if action == "tag" else 0)  # once in each crawl
+    assert len(warned) == (len(UNTAGGABLE) if action == "tag" else 0)  # once per crawl
     if action == "tag":
         assert "BareItem are kept but not tagged (" in log
         assert "give the class a field duplicate_of that can be assigned" in log

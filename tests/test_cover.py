@@ -1,4 +1,4 @@
-"""A cover is proved, not trusted: it misses no way to flip k bits, and is the cheapest found."""
+"""Covers are proved, not trusted: a cover does not miss any way to flip k bits, and is the cheapest found."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def meets(found: Cover, fingerprint: int, other: int) -> bool:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_no_way_to_flip_k_bits_is_missed(layout: Layout, distance: int) -> None:
     found = cover(layout, distance, MILLION, LMDB_PRICES)
-    # A way is told by how many flips lie in each cell, within which all bits are in the same drawers' segments; the
-    # leading bits of a segment may cut a cell, so those of a probe with fewer bits are counted at their worst.
+    # The number of flips in each cell describes a way, because all bits of a cell are in the same drawers' segments.
+    # The leading bits of a segment may split a cell, so a probe with fewer bits is counted at its worst.
     for spread in spreads([len(cell) for cell in cells(layout)], distance):
         flipped = dict(zip(map(frozenset, cells(layout)), spread, strict=True))
         assert any(most_seen(layout, probe, flipped) <= probe.radius for probe in found.probes), (found.probes, spread)
@@ -48,7 +48,7 @@ def spreads(sizes: list[int], flips: int) -> list[tuple[int, ...]]:
 
 
 def most_seen(layout: Layout, probe: Probe, flipped: dict[frozenset[int], int]) -> int:
-    """Return how many of the flips a probe sees, at most."""
+    """Return the largest number of flips that a probe can see."""
     seen = set(layout.drawers[probe.drawer - 1].positions[: probe.bits])
     return sum(min(count, len(cell & seen)) for cell, count in flipped.items())
 

@@ -1,4 +1,4 @@
-"""Documents in files → pairs, clusters, lists, numbers: against the plain way, and for every way to run it."""
+"""Documents in files → pairs, clusters, lists, numbers: compared with a plain implementation, in every mode."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def stats(folder: Path) -> dict[str, object]:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """All results except what may differ between runs: times, and the folder's own name in the report's commands."""
+    """Return all results except what may differ between runs: times, and the folder's name in the report's commands."""
     found: dict[str, object] = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
     found["report.html"] = (folder / "report.html").read_text("utf-8").replace(str(folder), "DIR")
     found["stats.json"] = {name: value for name, value in stats(folder).items() if name != "run"}
@@ -100,7 +100,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-# Against the plain way.
+# Compared with a plain implementation.
 
 
 def plain_pairs(values: Sequence[int], k: int) -> list[tuple[str, str, int]]:
@@ -124,7 +124,7 @@ def test_pairs_and_clusters_are_those_of_the_plain_way(
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         source, folder = fingerprints(Path(name) / "in.tsv", values), Path(name) / "out"
-        reading = {"format": "fingerprints", "fingerprint_format": "hex"}  # few values may all look decimal
+        reading = {"format": "fingerprints", "fingerprint_format": "hex"}  # a few values may all look like decimals
         run(folder, source, max_distance=k, clusters=method, keep=[Policy(keep)], pairs=pairs, reading=reading)
         order = list(range(len(values)))[:: 1 if keep == "first" else -1]
         kept = (plain_stars if method == "star" else plain_components)(values, order, k)
@@ -180,7 +180,7 @@ def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
     method: tuple[str, Callable[..., list[int]]],
     pairs: str,
 ) -> None:
-    signatures = [*signatures, Signature(0, 0, 1)]  # else there may be no sketch and no key
+    signatures = [*signatures, Signature(0, 0, 1)]  # otherwise there may be no sketch and no key
     near = [
         (left, right)
         for left, right in combinations(range(len(signatures)), 2)
@@ -202,7 +202,7 @@ def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
             expected.append((f"d{left}", f"d{right}", bits, similarity(one.sketch, other.sketch), found_by))
         assert sorted(rows(folder, "pairs"), key=repr) == sorted(expected, key=repr)
         assert [row[3] for row in rows(folder, "clusters")] == [f"d{number}" for number in kept]
-        # Equal documents are counted once, with the first of them, whatever is listed.
+        # Equal documents are counted once, as the first of them, whatever is listed.
         firsts, found = [signatures.index(one) for one in signatures], stats(folder)
         assert found["equal"] == sum(first != one for one, first in enumerate(firsts))
         if pairs == "all":
@@ -244,7 +244,7 @@ def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Pa
     assert ids(out, "keep") == ["d0", "d2", "d4"]
 
 
-# Deterministic.
+# Determinism.
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def test_values_of_a_field_that_cannot_be_compared_are_counted(out: Path, tmp_pa
     ]
 
 
-# Records that are no documents, or not compared.
+# Records that are not documents, or are not compared.
 
 
 def test_short_texts_are_kept_and_listed(out: Path, tmp_path: Path) -> None:
@@ -561,7 +561,7 @@ def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path:
     assert not out.exists()
 
 
-# The report's texts, from a second look at the inputs.
+# The report's texts, from a second pass over the inputs.
 
 
 def near_texts(path: Path, form: str) -> Path:
@@ -644,7 +644,7 @@ def test_pairs_are_compared_up_to_a_budget_of_characters(tmp_path: Path) -> None
     with Texts(tmp_path, compared_chars=5) as texts:
         for number in range(3):
             texts.add(number, f"text {number}\nmore", is_compared=number < 2)
-        shown = ((0, 2), (0, 1), (0, 1), (1, 0))  # a pair that comes again is not compared again
+        shown = ((0, 2), (0, 1), (0, 1), (1, 0))  # a repeated pair is not compared again
         pairs = [texts.pair((left, "a"), (right, "b"), 1) for left, right in shown]
         assert [pair.comparison is not None for pair in pairs] == [False, True, True, False]
         assert "stopped comparing pairs" in texts.note

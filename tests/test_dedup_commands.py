@@ -1,4 +1,4 @@
-"""The report of real runs: its numbers are those of stats.json, and its commands run as they are pasted."""
+"""Reports of real runs: their numbers are those of stats.json, and their commands run when pasted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS = [
 
 
 def text_of(seed: int, changed: int = 0) -> str:
-    """A text of 200 words, some of which are changed."""
+    """Return a text of 200 words, with `changed` of them replaced."""
     chance = Random(seed)
     words = [chance.choice(WORDS) + str(chance.randrange(9)) for _ in range(200)]
     for at in range(5, 5 + 3 * changed, 3):
@@ -40,14 +40,14 @@ def written(path: Path, texts: dict[str, str], **names: str) -> Path:
 
 
 def near_texts(folder: Path, name: str = "pages.jsonl", **names: str) -> Path:
-    """Three clusters: exact copies, a few changed words, and more of them."""
+    """Write three clusters: exact copies, texts with a few changed words, and texts with more of them."""
     texts = {"copy/1": text_of(1), "copy/2": text_of(1), "copy/3": text_of(1), "few/1": text_of(2)}
     texts |= {"few/2": text_of(2, 4), "many/1": text_of(3), "many/2": text_of(3, 14), "alone": text_of(4)}
     return written(folder / name, texts, **names)
 
 
 def deduplicated(*arguments: str) -> dict[str, object]:
-    """Run dedup; return its numbers."""
+    """Run dedup and return its numbers."""
     result = run("dedup", *arguments)
     assert result.exit_code == 0, result.stderr
     return stats(Path(arguments[arguments.index("--out") + 1]))

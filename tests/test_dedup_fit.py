@@ -33,7 +33,7 @@ def article(number: int, words: int = 24) -> list[str]:
 
 
 def pages(count: int, copies: int) -> list[dict[str, str]]:
-    """Pages of one template with a short article each, the first of them again with a word replaced."""
+    """Return pages with the same template and a short article each; the first `copies` also with a word replaced."""
     found = []
     for number in range(count):
         found.append({"id": f"p{number}", "text": f"{TEMPLATE} {' '.join(article(number))} {TEMPLATE}"})
@@ -72,7 +72,7 @@ def test_the_report_says_what_the_weights_were_learnt_from(tmp_path: Path) -> No
     assert learnt == json.loads((out / "stats.json").read_text())["word_weights"]
     fitted = json.loads(run("fit", source, "--output", str(tmp_path / "own.rarity")).stdout)
     assert learnt["documents"] == fitted["sample"]
-    # The template's 51 words and 52 pairs of them, but for a few that are common everywhere, such as "all", "of the".
+    # The template's 51 words and 52 word pairs, except a few that are common everywhere, such as "all" and "of the".
     assert 70 < learnt["common"] < 103
     told = (
         f"learnt from {fitted['sample']} documents; words and word pairs that are common there, but not in general "

@@ -1,4 +1,4 @@
-"""Texts that are held in memory, over several batches."""
+"""Texts held in memory across several batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids in a file: numbered like a dict's, whatever their digests; read, and sorted, as a list's."""
+"""Ids in a file: numbered like those in a dict, whatever their digests; read and sorted like those in a list."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_ids_are_numbered_as_by_a_dict_whatever_their_digests(
 def test_many_digests_are_found_after_the_table_has_grown() -> None:
     rng = np.random.default_rng(1)
     digests = np.unique(rng.integers(0, 2**64, 30_000, np.uint64))
-    digests[10_000:20_000] &= np.uint64(0xFFFF << 16)  # they want few slots
+    digests[10_000:20_000] &= np.uint64(0xFFFF << 16)  # these share few slots
     digests = rng.permutation(np.unique(digests))
     table = DigestTable()
     for start in range(0, len(digests), 7_000):

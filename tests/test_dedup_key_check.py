@@ -1,4 +1,4 @@
-"""No document is dropped by key alone that shares less than half of its shingles with the one that is kept for it."""
+"""No document is dropped by key alone if it shares less than half of its shingles with the one kept instead."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def words(rng: random.Random, many: int) -> list[str]:
 
 
 def containment(some: str, other: str) -> float:
-    """The share of the distinct rows of three words of one text that another one has."""
+    """Return the share of one text's distinct three-word sequences that the other text also has."""
     rows = [{tuple(text.split()[at : at + 3]) for at in range(len(text.split()) - 2)} for text in (some, other)]
     return len(rows[0] & rows[1]) / len(rows[0])
 
 
 def pairs_by_key(common: int, more: int) -> Iterator[tuple[str, str]]:
-    """Pairs of a text and a longer one that begins with it, which only a key and similar sketches make near."""
+    """Yield pairs of a text and a longer one that begins with it; only a key and similar sketches make them near."""
     for seed in count():
         rng = random.Random(f"{common} {more} {seed}")
         shared, rest = words(rng, common), words(rng, more)
@@ -64,7 +64,7 @@ def pairs_by_key(common: int, more: int) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def documents() -> dict[str, str]:
-    """Ids and texts: three pairs that share less than half of the longer text, three that share more."""
+    """Return ids and texts: three pairs that share less than half of the longer text, and three that share more."""
     few, much = islice(pairs_by_key(80, 110), 3), islice(pairs_by_key(80, 40), 3)
     found = {}
     for name, pairs in (("few", few), ("much", much)):
@@ -108,7 +108,7 @@ def as_archive(folder: Path) -> list[Path]:
 
 
 def dedup(inputs: Sequence[Path], out: Path, *options: str) -> tuple[list[str], str]:
-    """Run `hsimhash dedup`; return the ids that are dropped, and what it said."""
+    """Run `hsimhash dedup`; return the dropped ids and the messages."""
     fixed = ("--table-format", "jsonl", "--fit", "off", *(() if "--keep" in options else ("--keep", "shortest-id")))
     result = run("dedup", *map(str, inputs), "--out", str(out), *fixed, *options)
     assert result.exit_code == 0, result.stderr
@@ -146,7 +146,7 @@ def test_tables_and_lists_agree(clusters: str, pairs: str, workers: str, tmp_pat
     out = tmp_path / "out"
     dropped, _ = dedup(as_json(tmp_path), out, "--clusters", clusters, "--pairs", pairs, "--workers", workers)
     assert sorted(dropped) == DROPPED
-    if pairs != "none":  # all of them are near by their signatures
+    if pairs != "none":  # all of them are near according to their signatures
         listed = DROPPED if pairs == "kept" else [name for name in documents() if name.endswith("b")]
         assert sorted((row["right"], row["found_by"]) for row in table(out)) == [(name, "key") for name in listed]
     rows = list(map(json.loads, (out / "clusters.jsonl").read_text().splitlines()))

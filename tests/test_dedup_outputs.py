@@ -1,4 +1,4 @@
-"""The folder of results: whole or not at all, whatever ends a run."""
+"""The folder of results: complete or not there at all, whatever ends a run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hsimhash.progress import Progress
 from tests.support.effort import thorough
 from tests.test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
-# Of runs into folders 0, 1, 2, … the n-th kills itself before its n-th change of a name, for each is a moment at which
-# the folder is different; until one ends by itself. Prints each one's exit code.
+# Runs into folders 0, 1, 2, … until one ends by itself. The n-th run kills itself before its n-th change of a name,
+# because the folder is different after each such change. Prints the exit code of each run.
 DOOMED = """
 import os, pathlib, sys
 import hsimhash.cli.dedup, hsimhash.dedup.report, hsimhash.settings
@@ -49,7 +49,7 @@ for left in range(100):
     if code != -9:
         break
 """
-MOMENTS = 25  # more than there are
+MOMENTS = 25  # more than a run has
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def source(tmp_path: Path) -> Path:
 def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     is_overwritten: bool, source: Path, tmp_path: Path
 ) -> None:
-    plain = {"has_signatures": False}  # as the command reads for a profile that makes fingerprints alone
+    plain = {"has_signatures": False}  # as the command reads for a profile that makes only fingerprints
     run(tmp_path / "whole", source, reading=plain)
     whole = before = contents(tmp_path / "whole")
     if is_overwritten:
@@ -211,7 +211,7 @@ def test_the_numbers_tell_how_they_came_about(source: Path, out: Path) -> None:
     run(out, source, memory_bytes=1 << 20, workers=1)
     found = stats(out)
     assert found["cluster_sizes"] == {"3": 1}
-    assert found["distances"] == {"2": 2}  # each with the one kept
+    assert found["distances"] == {"2": 2}  # each paired with the kept one
     assert found["run"]["memory_bytes"] == 1 << 20
     assert found["run"]["seconds"].keys() == {"read", "find", "cluster", "write"}
     assert json.dumps(found["options"]["keep"]) == '["first"]'

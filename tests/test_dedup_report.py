@@ -90,14 +90,14 @@ ATTRIBUTES = OWN_ATTRIBUTES | {"id", "href", "aria-label"}
 
 
 class Page(HTMLParser):
-    """A parsed page; parsing fails where the tags are not nested."""
+    """A parsed page; parsing fails if the tags are not nested."""
 
     def __init__(self, source: str) -> None:
         super().__init__()
         self.stack: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[tuple[str, str]] = []
-        self.commands: list[str] = []  # to paste, as a reader copies them
+        self.commands: list[str] = []  # to paste, as a reader would copy them
         self.feed(source)
         self.close()
         assert not self.stack
@@ -142,12 +142,12 @@ def page_of(data: ReportData = DATA, **changes: object) -> Page:
 
 
 def cluster_of(left: str, right: str) -> tuple[ReportCluster]:
-    """One cluster, in which a pair with these texts is shown."""
+    """Return one cluster that shows a pair with these texts."""
     return (dataclasses.replace(CLUSTER, pairs=(ShownPair("a", "b", 1, compare(left, right)),)),)
 
 
 def hostile_data(text: str) -> ReportData:
-    """Data with `text` wherever a text can stand."""
+    """Return data with `text` wherever a text can appear."""
     pairs = (ShownPair(text, text, 2, compare(f"one {text} {text} three", f"one {text} two")),)
     pairs += (ShownPair(text, text, 2, compare(f"one {text} {text} three", f"one {text} {text} three")),)
     cluster = ReportCluster(text, 5, 2, ((text, 2),), pairs, text)
@@ -169,7 +169,7 @@ def hostile_data(text: str) -> ReportData:
 
 
 def largest_data(doc_id: str, char: str) -> ReportData:
-    """As much of everything as the report may be given."""
+    """Return data with as much of everything as a report may contain."""
     text = " ".join([char * 30] * 3_000)
     other = text.replace(char * 30, f"2{char * 9}", 1_000)
     pair = ShownPair(doc_id, doc_id, 3, compare(text, other))
@@ -253,7 +253,7 @@ def test_no_documents_at_all_make_a_page() -> None:
 
 
 def bars_of(data: ReportData) -> list[tuple[str, list[int]]]:
-    """The rows of the charts: label, counts."""
+    """Return the label and the counts of each chart row."""
     rows = re.findall(r'<tr><th scope="row" class="number">([\d,–]+)</th>(.*)</tr>', html_of(data))
     return [
         (label, [int(count.replace(",", "")) for count in re.findall(r'"number">([\d,]+)<', cells)])
@@ -281,7 +281,7 @@ def test_every_cluster_is_in_the_step_of_its_size(sizes: dict[int, int]) -> None
 
 
 def rows_of(page: Page) -> list[str]:
-    """The rows of the pairs at each distance."""
+    """Return the rows that show the pairs at each distance."""
     return re.findall(
         r"[\d.]+%(?:–[\d.]+%)? of words equal(?: in \d+ samples?)? (?:\d+ bits?|shared key) [\d,]+ pairs?", page.text
     )

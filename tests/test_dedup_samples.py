@@ -1,4 +1,4 @@
-"""Pairs just beyond the distance searched for: against all compared with all."""
+"""Pairs just beyond the distance searched for, checked against a comparison of all pairs."""
 
 from __future__ import annotations
 

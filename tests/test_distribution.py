@@ -20,7 +20,7 @@ OLDEST, NEWEST = 11, 14
 
 
 def pythons() -> list[str]:
-    """Return a program for each Python on this machine that hsimhash supports; only thorough runs look for others."""
+    """Return an interpreter for each supported Python here; only thorough runs look beyond the current one."""
     if not IS_THOROUGH:
         return [sys.executable]
     return [one for minor in range(OLDEST, NEWEST + 1) if (one := python_of(f"3.{minor}"))]
@@ -34,7 +34,7 @@ def run(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A wheel and an sdist of what is here."""
+    """Build a wheel and an sdist of this checkout."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     for name in NEEDED:
         here = TOP / name

@@ -1,4 +1,4 @@
-"""The compose file and what it names, as far as they can be checked without Docker's engine."""
+"""The compose file and what it names, as far as they can be checked without the Docker engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENTRYPOINT = DOCKER / "hbase" / "entrypoint"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
 IMAGES = (DOCKER / "Dockerfile", DOCKER / "hbase" / "Dockerfile")
-SERVICE_KEYS = {  # those of the compose specification that are in use, by their types
+SERVICE_KEYS = {  # the keys of the compose specification that are in use, by the type of their values
     dict: {"build", "depends_on", "environment", "healthcheck"},
     list: {"command", "ports", "profiles", "volumes"},
     str: {"image", "mem_limit", "restart", "stop_grace_period"},
@@ -52,7 +52,7 @@ def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
 
 
 def copied(service: dict[str, dict[str, str]]) -> Iterator[str]:
-    """The sources that an image takes from its context."""
+    """Yield the sources that an image copies from its build context."""
     for name, rest in instructions(dockerfile_of(service)):
         if name == "COPY" and not rest.startswith("--from="):
             yield from rest.split()[:-1]
@@ -85,7 +85,7 @@ def test_the_context_of_hsimhash_lets_its_sources_through() -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with hsimhash installed from a copy of what its image copies, links as links, and nothing else."""
+    """Return a folder with hsimhash installed from a copy of exactly what its image copies, links kept as links."""
     folder = tmp_path_factory.mktemp("image")
     source, site = folder / "src", folder / "site"
     source.mkdir()
@@ -102,7 +102,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_installed(site: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the installed program, after a look that it is that one."""
+    """Run the installed program, after checking that it is the one in `site`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
     options = {
         "cwd": folder,
@@ -274,7 +274,7 @@ def test_a_wrong_checksum_of_a_jar_ends_the_build() -> None:
 @pytest.mark.parametrize("name", ["pom.xml", "shell-pom.xml"])
 def test_the_versions_of_all_jars_are_properties_of_the_pom(name: str) -> None:
     pom = ElementTree.parse(DOCKER / "hbase" / name)
-    versions = [node.text or "" for node in pom.iter("version")][1:]  # the first is the pom's own
+    versions = [node.text or "" for node in pom.iter("version")][1:]  # the first one is the pom's own
     assert versions
     assert all(re.fullmatch(r"\$\{[\w.]+\}", version) for version in versions)
     assert name in list(copied(SERVICES["hbase"]))

@@ -1,4 +1,4 @@
-"""Durations as people write them; work at no more than a given rate, on a clock that only waiting moves."""
+"""Durations as people write them; work at no more than a given rate, on a clock that advances only on waits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_work_waits_until_more_is_due(clock: Clock) -> None:
     one = Pace(100, lambda: False)
     for _ in range(5):
-        clock.now += 0.2  # of work
+        clock.now += 0.2  # spent on work
         one.keep(50)
     assert clock.now == pytest.approx(2.5)
 

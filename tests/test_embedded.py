@@ -1,4 +1,4 @@
-"""The embedded store where it is more than the contract: locks, forks, disks, compaction, backup, repair."""
+"""The embedded store beyond the contract: locks, forks, disks, compaction, backup, repair."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[LmdbStore]:
-    with LmdbStore.create(f"lmdb://{path}", path, RECORD, lock_timeout_s=120) as made:  # a busy machine
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD, lock_timeout_s=120) as made:  # for busy machines
         yield made
 
 
 def spread(start: int, stop: int) -> list[tuple[str, int]]:
-    """Documents whose fingerprints lie far apart."""
+    """Return documents whose fingerprints lie far apart."""
     return [(str(number), number * 0x9E3779B97F4A7C15 % 2**64) for number in range(start, stop)]
 
 
 def in_another_process(code: str, path: Path) -> subprocess.Popen[str]:
-    """Start Python on `code`, where `store` is the index at `path`."""
+    """Start Python with `code`, in which `store` is the index at `path`."""
     prelude = (
         "import sys, numpy as np\n"
         "from pathlib import Path\n"
@@ -83,7 +83,7 @@ def answer(process: subprocess.Popen[str]) -> str:
 
 
 def killed_while(code: str, path: Path) -> None:
-    """Kill another process where its `code` waits to be told to go on."""
+    """Kill another process when it reaches the end of `code`."""
     with in_another_process(f"{code}print('there', flush=True); sys.stdin.readline()\n", path) as other:
         assert answer(other) == "there"
         other.kill()
@@ -104,7 +104,7 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
             pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"),
         ):
             put(impatient, ("a", 1))
-        assert store.documents([1]) == [[]]  # readers are not held up
+        assert store.documents([1]) == [[]]  # readers are not blocked
         tell(other)
         assert answer(other) == "free"
         assert put(store, ("a", 1)) == 1
@@ -241,7 +241,7 @@ def test_no_other_memory_of_the_process_is_written_into_an_index(store: LmdbStor
     secret = b"memory that was freed and not cleared"
     for number in range(20):
         freed = [bytearray(secret * 100) for _ in range(1_000)]
-        del freed  # what is allocated next gets this memory
+        del freed  # the next allocations reuse this memory
         put(store, *[(f"{number}-{one}", number << 50 | one) for one in range(50)])
     assert secret not in (path / files.DATA).read_bytes()
 
@@ -266,11 +266,11 @@ def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: L
 @pytest.mark.parametrize("call", ["insert", "remove"])
 def test_a_call_whose_lock_file_is_deleted_meanwhile_changes_nothing(store: LmdbStore, path: Path, call: str) -> None:
     class Deleting(list[bytes]):
-        def __iter__(self) -> Iterator[bytes]:  # of `remove`
+        def __iter__(self) -> Iterator[bytes]:  # called by `remove`
             (path / "writer.lock").unlink(missing_ok=True)
             return super().__iter__()
 
-        def __getitem__(self, place: Any) -> Any:  # of `insert`
+        def __getitem__(self, place: Any) -> Any:  # called by `insert`
             (path / "writer.lock").unlink(missing_ok=True)
             return super().__getitem__(place)
 
@@ -367,7 +367,7 @@ def test_a_read_only_disk_can_be_read_but_not_written(read_only_disk: tuple[Path
 
 
 def test_compact_shrinks_the_file_deletes_what_a_kill_left_and_loses_nothing(store: LmdbStore, path: Path) -> None:
-    (path / "data-1-1.mdb-lock").touch()  # a kill had deleted its data file
+    (path / "data-1-1.mdb-lock").touch()  # left by a kill after its data file was deleted
     put(store, *spread(0, 5_000))
     store.remove([str(number).encode() for number in range(4_900)])
     before, after = store.compact()
@@ -445,7 +445,7 @@ def test_compact_interrupted_after_any_step_loses_nothing_and_the_next_one_clean
 
 
 def test_a_writer_sees_the_last_commit_of_one_that_was_killed(store: LmdbStore, path: Path) -> None:
-    """LMDB makes a commit durable and then shows it to readers; about a quarter of these kills come in between."""
+    """LMDB makes a commit durable and then shows it to readers; about a quarter of these kills happen in between."""
     put(store, ("0", 0))
 
     def write() -> None:
@@ -470,7 +470,7 @@ def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: Lmdb
     put(store, *[(str(number), number) for number in range(2_000)])
     store.close()
     code = "store.compact()\nstore.backup(store.session.path.parent / 'backup')\nprint('done', flush=True)\n"
-    with in_another_process(code, path) as other:  # LMDB's own compact copy ended the process
+    with in_another_process(code, path) as other:  # LMDB's own compacting copy ended the process
         assert answer(other) == "done"
     with open_store(f"lmdb://{path.parent / 'backup'}") as copy:
         report = copy.check()
@@ -500,8 +500,8 @@ def test_check_repairs_what_a_damaged_index_lacks(store: LmdbStore) -> None:
     put(store, ("a", 1), ("b", 2), ("c", 3))
     databases = store.session.environment.databases
     with store.session.write() as transaction:
-        transaction.delete(RECORD.layout.prefixes(1)[4], pack(1), db=databases["drawers"])  # a missed match
-        transaction.put(RECORD.layout.prefixes(2)[0], pack(99 << 40), db=databases["drawers"])  # does not recompute
+        transaction.delete(RECORD.layout.prefixes(1)[4], pack(1), db=databases["drawers"])  # a match is missed
+        transaction.put(RECORD.layout.prefixes(2)[0], pack(99 << 40), db=databases["drawers"])  # in the wrong bucket
         transaction.put(b"\x00\x00\x00\x00\x63", pack(5), db=databases["drawers"])  # no such drawer
         transaction.delete(document_key(pack(3), b"c"), db=databases["documents"])  # listed nowhere
         transaction.put(document_key(pack(50), b"b"), pack(7), db=databases["documents"])  # leftover
@@ -509,7 +509,7 @@ def test_check_repairs_what_a_damaged_index_lacks(store: LmdbStore) -> None:
             transaction.put(prefix, pack(60), db=databases["drawers"])  # leftovers
     report = store.check()
     assert not report.is_sound
-    # Drawer rows of 3 are leftovers too, once nobody is listed under it.
+    # The drawer rows of 3 are leftovers too because no document is listed under it any more.
     assert (report.problems, report.leftovers, report.repaired) == (4, 21, 0)
     assert any("drawer 5" in example for example in report.examples)
     repaired = store.check(repair=True)
@@ -549,7 +549,7 @@ def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore) ->
 def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_one_is_kept(path: Path) -> None:
     url = f"lmdb://{path}"
     with LmdbStore.create(url, path, RECORD) as old, old.view() as view:
-        kept = view  # as the traceback of an error keeps it
+        kept = view  # as the traceback of an error would
     shutil.rmtree(path)
     record = Record(Layout.named("4"), {"name": "test-1"})
     with LmdbStore.create(url, path, record) as new:
@@ -587,13 +587,13 @@ def test_a_data_file_that_is_cut_off_is_a_clear_error(path: Path, share: float) 
 
 
 def zero_pages_with(content: bytes, path: Path) -> None:
-    """Zero the data file's leaves that have some bytes in a row; in unused space any page may have them by chance."""
+    """Zero the data file's leaves whose rows contain `content`; in unused space, any page may contain it by chance."""
     data = (path / "data.mdb").resolve()
     stored = data.read_bytes()
     pages = [stored[at : at + mmap.PAGESIZE] for at in range(0, len(stored), mmap.PAGESIZE)]
 
     def is_hit(page: bytes) -> bool:
-        flags, _, first_row = struct.unpack_from("=HHH", page, 10)  # of LMDB's page header
+        flags, _, first_row = struct.unpack_from("=HHH", page, 10)  # from LMDB's page header
         return bool(flags & 2) and content in page[first_row:]
 
     assert any(map(is_hit, pages))
@@ -653,7 +653,7 @@ def test_damage_between_sound_pages_is_found_where_all_rows_are_walked(store: Lm
     put(store, *[(f"{number:04}", number << 32) for number in range(3_000)])
     store.close()
     zero_pages_with(b"1500", path)
-    code = (  # LMDB's way forwards would end the process
+    code = (  # LMDB's own forward iteration would end the process
         "from hsimhash.errors import CorruptionError\n"
         "for walk in (store.check, lambda: list(store.walk()), store.compact):\n"
         "    try:\n"
@@ -731,7 +731,7 @@ def test_an_index_that_is_dropped_while_it_is_opened_leaves_no_file(
 
 
 def as_0_1_0_made_it(path: Path) -> Path:
-    """Give an index the files that release 0.1.0 gave it; return the data file."""
+    """Give an index the files that release 0.1.0 created; return the data file."""
     (path / "data.mdb-lock").unlink()
     data = (path / "data.mdb").rename(path / "data-4711-18a0b2c4d6e8f012.mdb")
     (path / "data.mdb").symlink_to(data.name)
@@ -770,7 +770,7 @@ def test_another_index_in_the_same_place_is_refused(store: LmdbStore, path: Path
     other = Record(Layout.named("4"), {"name": "test-1"})
     with forked(lambda: create_store(f"lmdb://{path}", other).close()):
         pass
-    assert len(store.scan(RECORD.layout.prefixes(1))) == 10  # of the old one, as it was
+    assert len(store.scan(RECORD.layout.prefixes(1))) == 10  # of the old index, unchanged
     with pytest.raises(IndexNotFoundError, match="no longer there"):
         put(store, ("b", 1))
     store.close()
@@ -949,7 +949,7 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path
 
 @pytest.fixture
 def read_only_view(small_disk: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[Path, Path]]:
-    """A folder, and the same one mounted read-only at another place."""
+    """Yield a folder, and the same folder mounted read-only at another path."""
     folder, mounted = small_disk("64m"), tmp_path / "read-only"
     mounted.mkdir()
     subprocess.run(["mount", "--bind", str(folder), str(mounted)], check=True)
@@ -985,7 +985,7 @@ def test_a_read_only_mount_is_read_while_nobody_writes_and_says_so_when_somebody
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_reader_without_the_right_names_the_file_it_needs() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # which nobody, too, can reach
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # which the user `nobody` can reach too
         Path(folder).chmod(0o755)
         url = f"lmdb://{folder}/index"
         create_store(url, RECORD).close()
@@ -1064,7 +1064,7 @@ def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> 
     record = Record(Layout.named("4"), {"name": "x", "sketch": {}, "key": {}})
     rng = np.random.default_rng(3)
     values, sketches, keys = rng.integers(0, 2**64, (3, 300), np.uint64)
-    values[::3], keys[::4], keys[1::7] = values[0], 0, keys[1]  # crowds of a fingerprint, and of a key
+    values[::3], keys[::4], keys[1::7] = values[0], 0, keys[1]  # many documents share a fingerprint or a key
     ids = [f"{number}{'x' * 600 * (number % 50 == 0)}".encode() for number in range(300)]
     with LmdbStore.create(f"lmdb://{path}", path, record) as store:
         store.insert(ids, Signatures.of(values, sketches, keys), np.zeros(300, np.int64))
@@ -1095,7 +1095,7 @@ def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> 
                 ((key, value), (key[::-1], value)),
             ):
                 if name == "documents" and put_back is None:
-                    continue  # when it was first seen, which nothing else says
+                    continue  # this changes only the time first seen, which nothing else records
                 with store.session.write() as transaction:
                     if put_back is not None or name == "register":
                         transaction.delete(key, value if name == "drawers" else b"", db=databases[name])
@@ -1110,7 +1110,7 @@ def test_a_glance_sees_any_row_that_is_missing_wrong_or_too_much(path: Path) -> 
 
 
 def branch_separators(data: bytearray, key_bytes: int) -> list[int]:
-    """Return where the keys of branch pages begin, of one database by the length of its keys."""
+    """Return where keys begin in the branch pages of the database whose keys have `key_bytes` bytes."""
     found = []
     for page in range(2, len(data) // 4096):
         start = 4096 * page

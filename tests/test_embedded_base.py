@@ -1,4 +1,4 @@
-"""The base of an embedded index: when there is one, and what writes, kills, other processes and damage do to it."""
+"""The base of an embedded index: when it exists, and what writes, kills, other processes and damage do to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.processes import fork, forked
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 LIMITS = BaseLimits(documents=1_000)
-damages = pytest.mark.damages  # the index at the end is not sound
+damages = pytest.mark.damages  # the index is not sound at the end
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def opened(path: Path) -> LmdbStore:
 
 
 def values_of(start: int, stop: int) -> Uint64s:
-    """Fingerprints that lie far apart."""
+    """Return fingerprints that lie far apart."""
     return np.arange(start, stop, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -73,7 +73,7 @@ def insert(store: LmdbStore, start: int, stop: int) -> None:
 
 
 def missed(store: LmdbStore, start: int, stop: int) -> list[int]:
-    """Return which documents a query for a near fingerprint does not find."""
+    """Return the documents that a query for a near fingerprint does not find."""
     queries = values_of(start, stop) ^ np.uint64(0b101 << 30)
     with store.view() as view:
         rows = [view.scan(RECORD.layout.prefixes(one)) for one in queries.tolist()]
@@ -151,7 +151,7 @@ def test_readers_of_the_same_process_read_on_while_bases_are_named(store: LmdbSt
 
     def read() -> None:
         try:
-            with store.view():  # one that lasts
+            with store.view():  # a view that stays open
                 while not is_over.is_set():
                     assert missed(store, 0, 300) == []
         except BaseException as error:
@@ -172,9 +172,9 @@ def test_readers_of_the_same_process_read_on_while_bases_are_named(store: LmdbSt
 def test_rows_that_documents_left_in_the_base_are_leftovers_until_it_is_made_again(store: LmdbStore) -> None:
     load(store, 0, 2_000)
     store.remove([str(number).encode() for number in range(100)])
-    store.insert([b"100"], Signatures.of(values_of(50, 51)), np.array([7]))  # moves to where another was
+    store.insert([b"100"], Signatures.of(values_of(50, 51)), np.array([7]))  # moves to a removed fingerprint
     report = store.check()
-    assert (report.problems, report.leftovers) == (0, 100 * 10)  # of 0 to 100 without 50
+    assert (report.problems, report.leftovers) == (0, 100 * 10)  # those of 0 to 100, except 50
     assert "do not have a document" in report.examples[0]
     assert [document.doc_id for document in store.documents(values_of(50, 51).tolist())[0]] == ["100"]
     assert store.documents(values_of(0, 3).tolist()) == [[], [], []]
@@ -339,7 +339,7 @@ def test_a_merge_that_cannot_commit_its_base_leaves_the_index_as_it_was(store: L
 
 @damages
 def test_a_base_whose_drawers_differ_is_a_problem_and_made_again(store: LmdbStore, path: Path) -> None:
-    """As a fault of the program would make it: its checksums are right."""
+    """The base is as a bug would leave it: its checksums are right."""
     load(store, 0, 2_000)
     with store.view() as view:
         assert view.base is not None
@@ -347,7 +347,7 @@ def test_a_base_whose_drawers_differ_is_a_problem_and_made_again(store: LmdbStor
     (base,) = files.bases(path)
     rows = [(base.read_bytes(), 4_096 + 8 * 2_000 * 3 + 8 * 77)]
     content = bytearray(rows[0][0])
-    content[rows[0][1]] ^= 1  # of a fingerprint in the fourth drawer, outside of its segment
+    content[rows[0][1]] ^= 1  # a bit of a fingerprint in the fourth drawer, outside its segment
     header = BaseHeader.unpack(bytes(content[:4_096]))
     tail = 4_096 + header.rows_bytes
     block = (rows[0][1] - 4_096) // 4_096

@@ -1,4 +1,4 @@
-"""What every store must do, on LMDB where even the smallest index has a base."""
+"""The contract of every store, on LMDB with a base in even the smallest index."""
 
 from __future__ import annotations
 

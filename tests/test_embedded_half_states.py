@@ -1,4 +1,4 @@
-"""An embedded index that is there in part: killed while it was made or dropped, or with files missing or empty."""
+"""A partial embedded index: left by a kill while it was created or dropped, or with missing or empty files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(folder: Path, url: s
         filled(url)
         (folder / "jobs" / "one").mkdir(parents=True)
         (folder / "jobs" / "one" / "rejects.jsonl").touch()
-        (folder / "data.12-ab.mdb").write_bytes(bytes(1 << 20))  # of a killed compaction
+        (folder / "data.12-ab.mdb").write_bytes(bytes(1 << 20))  # left by a killed compaction
         if is_of_0_1_0:
             linked(folder)
 
@@ -82,7 +82,7 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(folder: Path, url: s
             copy = shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
             assert dropped(f"lmdb://{copy}").exit_code == 0
             assert not copy.exists()
-        # Of an index whose link alone is gone it is not known whether somebody wanted to drop it.
+        # If only the link of an index is gone, it is not known whether somebody wanted to drop the index.
         commands = ("create-table", "drop-table", "") if is_of_0_1_0 else ("create-table", "")
         assert way_out(url) in commands
         assert not folder.exists()
@@ -92,7 +92,7 @@ def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
 
-# What is done to the files of an index, and the command that gets out.
+# What is done to the files of an index, and the command that recovers from it.
 STATES: dict[str, tuple[Callable[[Path], object], str]] = {
     "data.mdb is missing": (lambda folder: (folder / "data.mdb").unlink(), "create-table"),
     "data.mdb is empty": (lambda folder: emptied(folder / "data.mdb"), "drop-table"),
@@ -144,7 +144,7 @@ def test_creations_and_drops_at_once_meet_nothing_else(folder: Path, url: str) -
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 def test_a_user_without_the_right_changes_nothing_and_is_told_what_to_grant() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # which nobody, too, can reach
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # which the user `nobody` can reach too
         folder = Path(place) / "index"
         filled(url := f"lmdb://{folder}")
         Path(place).chmod(0o755)

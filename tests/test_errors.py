@@ -96,13 +96,13 @@ def test_inputs_and_results_name_arguments_in_python_and_flags_on_the_command_li
     assert "run 'hsimhash dedup' again" in run("apply", str(records), "--from", str(tmp_path / "out")).stderr
 
 
-# Modules that commands call, and whose messages are about the options of these.
+# Modules that commands call and whose messages are about the options of these commands.
 OF_COMMANDS = {"cli", "settings.py", "store/hbase/operations.py"}
 OF_COMMANDS |= {"store/hbase/files/load_tool.py", "dedup/commands.py", "dedup/report.py", "calibrate/results.py"}
 
 
 def test_no_other_message_of_the_library_names_a_flag() -> None:
-    """A whole command in quotes may have flags: there is nothing to call in its place."""
+    """A complete command in quotes may have flags because there is nothing to call instead."""
     for path in PACKAGE.rglob("*.py"):
         name = path.relative_to(PACKAGE).as_posix()
         if any(name == one or name.startswith(f"{one}/") for one in OF_COMMANDS) or path.name == "checkup.py":
@@ -114,7 +114,7 @@ def test_no_other_message_of_the_library_names_a_flag() -> None:
 
 
 def test_no_command_shows_the_wording_for_python() -> None:
-    """An f-string or str() of an error has that wording; in_shell and message_of give the one for the command line."""
+    """An f-string or str() of an error has that wording; in_shell and message_of return the command-line wording."""
     for path in (PACKAGE / "cli").rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         errors = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)} | {"error"}
@@ -125,7 +125,7 @@ def test_no_command_shows_the_wording_for_python() -> None:
 
 
 def plain_texts(node: ast.AST) -> Iterator[str]:
-    """Yield the texts in an expression that are not those of a remedy."""
+    """Yield the texts in an expression, except those of a remedy."""
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "Remedy":
         return
     if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -1,4 +1,4 @@
-"""Modules that need an extra say which, where it is not installed."""
+"""Modules that need an extra name it if it is not installed."""
 
 from __future__ import annotations
 

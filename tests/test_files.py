@@ -1,4 +1,4 @@
-"""What is durable on return: files before they get their names, folders after names in them have changed."""
+"""What is durable on return: files before they get their names, and folders after names in them have changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.command_line import run
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Path]]]:
-    """Every rename, by the new name, and every sync of a file or folder, in order."""
+    """Record every rename, by its new name, and every sync of a file or folder, in order."""
     done: list[tuple[str, Path]] = []
     fsync, replace = os.fsync, os.replace
 
@@ -33,7 +33,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Path]]]:
 
 
 def unsynced(steps: list[tuple[str, Path]]) -> list[Path]:
-    """Return the new names whose folder was not synced after they were given."""
+    """Return the new names whose folder was not synced after the rename."""
     return [
         path
         for place, (what, path) in enumerate(steps)
@@ -125,7 +125,7 @@ def test_lines_of_a_log_are_durable_after_sync_and_its_name_before(
     log.append(["one"])
     assert steps == [("synced", tmp_path)]
     log.sync()
-    log.sync()  # nothing is new
+    log.sync()  # there is nothing new to sync
     assert steps == [("synced", tmp_path), ("synced", path)]
     log.append(["two"])
     log.sync()

@@ -1,4 +1,4 @@
-"""A fingerprint as a number, and how it is written: no word is read as another number than was written."""
+"""A fingerprint as a number and its written forms: no word is read as a number other than the one written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.support.effort import tries
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
 SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
-SIXTEEN_LIKE_DIGITS = SIXTEEN_DIGITS.map(lambda number: int(str(number), 16))  # without a letter in hexadecimal
+SIXTEEN_LIKE_DIGITS = SIXTEEN_DIGITS.map(lambda number: int(str(number), 16))  # no letters in hexadecimal
 TAKEN = "1291587514616409"  # 16 digits without a letter
-LARGE_VALUES = int(os.environ.get("FORMAT_VALUES", "20000"))  # in each way of writing; a million in `make stress`
+LARGE_VALUES = int(os.environ.get("FORMAT_VALUES", "20000"))  # in each written form; a million in `make stress`
 
 
 def signed(fp: int) -> int:
@@ -147,7 +147,7 @@ ways = pytest.mark.parametrize(
 
 
 def refused(name: str, form: str, way: str, values: Sequence[int], block_bytes: int) -> int:
-    """Read values from a file or a stream; return how many were refused: the others must be right."""
+    """Read values from a file or a stream; return how many were refused. The others must be right."""
     options = InputOptions("fingerprints" if form == "tsv" else "jsonl", fingerprint_field="fingerprint")
     data = "".join(LINES[form](number, WORDS[way](value)) for number, value in enumerate(values)).encode()
     reading, writing = os.pipe()

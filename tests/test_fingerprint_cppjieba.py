@@ -1,4 +1,4 @@
-"""The keywords of cppjieba: fingerprints as yanyiwu/simhash gives them, by lists that the user brings."""
+"""The keywords of cppjieba: the fingerprints of yanyiwu/simhash, with lists that the user provides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILES = {"idf": "idf.utf8", "words": "jieba.dict.utf8", "stops": "stop_words.utf
 
 @pytest.fixture
 def lists(tmp_path: Path) -> str:
-    """A small part of cppjieba's own lists, in files; how a profile names them."""
+    """Write a small part of cppjieba's own lists to files; return how a profile names them."""
     for option, name in FILES.items():
         entries = KNOWN[option]
         if isinstance(entries, str):

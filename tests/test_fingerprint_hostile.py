@@ -1,4 +1,4 @@
-"""No pattern and no loop over foreign text takes more than linear time: texts that would take it for ever come back."""
+"""No pattern or loop over foreign text takes more than linear time: the tests would otherwise run forever."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
 from tests.support.effort import thorough
 
-LENGTH = 1 << 17  # in quadratic time minutes, in exponential time for ever
-MATCHED_WHOLE = ("bits.", "grammar.", "recipe.", "wordlists.", "segment._COMPOUND")  # others are looked for everywhere
+LENGTH = 1 << 17  # minutes in quadratic time, forever in exponential time
+MATCHED_WHOLE = ("bits.", "grammar.", "recipe.", "wordlists.", "segment._COMPOUND")  # others match anywhere in a text
 UNITS = (
     *(
         "a",

@@ -1,4 +1,4 @@
-"""Keys of both kinds, against their definition."""
+"""Keys of both kinds, compared with their definition."""
 
 from __future__ import annotations
 

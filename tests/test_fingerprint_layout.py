@@ -37,7 +37,7 @@ PROFILE = Profile.named("auto-2:normalize=nfkc-casefold-2,han=simplified-2")
 DEFAULT = Profile.named("auto-3")
 BY_WORDS = Profile.named("words-1:normalize=nfkc-casefold-2")
 
-# The same news in many languages, by whether their scripts have spaces.
+# The same news in many languages, grouped by whether their scripts use spaces.
 _NEWS = json.loads(Path(__file__).with_name("data").joinpath("ferry.json").read_text(encoding="utf-8"))
 UNSPACED_TEXTS, SPACED_TEXTS = _NEWS["unspaced"], _NEWS["spaced"]
 HYPHENATED = ("en", "de", "fr", "es", "ru")
@@ -57,7 +57,7 @@ def assert_alike(text: str, other: str) -> None:
 
 
 def hyphenated(text: str, width: int, end: str) -> str:
-    """Break lines inside words, after two letters or more and before two."""
+    """Break lines inside words, with at least two letters before and after each break."""
     lines, rest = "", text
     while len(rest) > width:
         cuts = [one.end() for one in re.finditer(r"\w\w(?=\w\w)", rest[:width])]
@@ -239,7 +239,7 @@ def stored() -> dict[str, np.ndarray]:
 
 @cache
 def variants() -> dict[int, str | None]:
-    """Return what each character becomes after NFKC; those that become nothing before it as well."""
+    """Return what each character becomes after NFKC, including those that are dropped before it."""
     tables = stored()
     found: dict[int, str | None] = dict.fromkeys((*tables["dropped"].tolist(), *tables["dropped_marks"].tolist()))
     found |= zip(tables["single_from"].tolist(), map(chr, tables["single_to"].tolist()), strict=True)
@@ -261,7 +261,7 @@ def is_joining(char: str) -> bool:
 
 
 def defined(text: str) -> str:
-    """Normalise as schema/fingerprint.md says, one character at a time."""
+    """Normalise as schema/fingerprint.md specifies, one character at a time."""
     dropped, blank = set(stored()["dropped"].tolist()), set(stored()["blank"].tolist())
     kinds = {char: int(classify(to_codes(char))[0]) for char in text}
     ignored = "".join(char for char in kinds if kinds[char] == IGNORED or ord(char) in dropped) or "\u00ad"
@@ -269,7 +269,7 @@ def defined(text: str) -> str:
     gap = f"[{re.escape(blanks)}{re.escape(ignored)}]*"
     letters = "|".join(re.escape(char) for char in kinds if beside_hyphens(char)) or "$^"
     small = "|".join(re.escape(char) for char in kinds if beside_hyphens(char) == 1) or "$^"
-    # "+": the gap is the whole run, although what is dropped in it may be a letter (tatweel).
+    # "+": the gap is the whole run, even though a character dropped in it may be a letter (tatweel).
     pattern = f"(?<={letters})[-\u2010\u00ad]{gap}[\\n-\\r\\x85\u2028\u2029]{gap}+(?={small})"
     text = "".join(" " if char in blanks else char for char in re.sub(pattern, "", text) if char not in ignored)
     row, limited = 0, ""

@@ -1,4 +1,4 @@
-"""Long texts: window by window they get the signature of the whole; what would cost too much is refused."""
+"""Long texts: signed window by window, they get the signature of the whole; texts that cost too much are refused."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ VARIANTS = (
     "jieba-topn-1:top=off",
     "text-dedup-1:normalize=nfkc-casefold-1,sketch=3,key=2",
 )
-WHOLE = {"cppjieba-1", "features-1"}  # of which windows would not be exact
+WHOLE = {"cppjieba-1", "features-1"}  # windows of these would not be exact
 NAMES = [*(name for name in BUILT_IN_NAMES if name not in WHOLE), *VARIANTS]
 
 
@@ -105,7 +105,7 @@ def test_all_other_recipes_are_cut_in_windows() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(text=TEXTS, window=st.integers(1, 40))
 @example(text="ab. -- ab " * 40, window=7)  # words of two letters are enough
-@example(text="a b c " * 300, window=1)  # more windows than there are in one range of the merge
+@example(text="a b c " * 300, window=1)  # more windows than one range of the merge has
 def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text: str, window: int) -> None:
     profile = Profile.named(name)
     found = long_signature(profile, text, has_sketches=True, window=window)

@@ -1,4 +1,4 @@
-"""Hashes of features, against mmh3."""
+"""Hashes of features, compared with mmh3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every hash that a profile may name: known answers, and the same for many spans as for one."""
+"""Every hash that a profile may name: known answers, and the same results for many spans as for one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ except ImportError:
     xxhash = None
 NAMES = [name for name in HASHES if xxhash or name != "xxh3-64"]
 
-# As their authors and other libraries publish them.
+# As published by their authors and by other libraries.
 ANSWERS = [
     ("murmur3-x64-128-low64", "ok", 0x8DA09155003220BF),
     ("fnv-1-64", "", 0xCBF29CE484222325),

@@ -1,4 +1,4 @@
-"""Signatures of hsimhash-native, where it is installed, are those of numpy; `make native` installs it."""
+"""If hsimhash-native is installed, its signatures equal those of numpy; `make native` installs it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_texts_around_the_size_from_which_they_are_signed_in_windows() -> None:
 
 @pytest.mark.parametrize("find", [DEFAULT.signatures, features], ids=["signatures", "features"])
 def test_signed_texts_take_no_more_memory_than_before(find: Callable[[list[str]], object]) -> None:
-    """A job holds texts to compare them later; CPython would keep the UTF-8 of each beside it."""
+    """A job holds texts to compare them later; CPython would also keep the UTF-8 of each one."""
     text = "".join(map(chr, range(0x4E00, 0x4F00)))
     size = sys.getsizeof(text)
     find([text])

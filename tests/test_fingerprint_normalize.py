@@ -1,4 +1,4 @@
-"""Normalisation: the tables give what its definition says, on any text."""
+"""Normalisation: the tables agree with its definition on any text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hsimhash.fingerprint.normalize import (
 )
 from tests.support.effort import tries
 
-# Texts that make the ways meet: everything, and everything that interacts.
+# Texts that make the code paths meet: all characters, and all that interact.
 ODD = "\u0301\u0316\u0345\u1161\u11a8\u1100가각\u00ad\u200b\ufeff\ufe0f…㌀ﷺß\u0130ΐςΣ"
 ODD += "\u00a0\u3000\t\0\ud800\u0378ｶﾞA¨ \u09be\u0e33"
 TEXTS = st.text(st.one_of(st.sampled_from(ODD), st.characters(codec=None), st.sampled_from("aB 中文，。")), max_size=40)
@@ -90,7 +90,7 @@ def test_known_answers(text: str, expected: str) -> None:
 
 
 def test_code_points_newer_than_the_tables_are_blank() -> None:
-    assert classify(to_codes("\U0001faea\U00010ec2\U00031350")).tolist() == [BLANK] * 3  # of Unicode 15 and 16
+    assert classify(to_codes("\U0001faea\U00010ec2\U00031350")).tolist() == [BLANK] * 3  # from Unicode 15 and 16
 
 
 def test_classes_follow_the_script() -> None:

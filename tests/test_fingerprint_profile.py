@@ -1,4 +1,4 @@
-"""Profiles: names, JSON, fingerprints of any text, features of one's own."""
+"""Profiles: names, JSON, fingerprints of any text, custom features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rarity tables: fitting, the stored form, and profiles that weigh by them."""
+"""Rarity tables: fitting, the stored form, and profiles that weight features by them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_damaged_table_is_refused_and_named(tmp_path: Path, harm: bytes) -> No
     content = fitted(pages(20)).content()
     damaged = {
         b"cut": content[: len(content) - 9],
-        b"cut early": content[: content.index(b"\n") + 5],  # three bytes are left of the first numbers
+        b"cut early": content[: content.index(b"\n") + 5],  # only three bytes of the first numbers are left
         b"counted wrong": content[:100] + b"AQAB" + content[104:],
         b"not base64": content[:300] + b"***" + content[303:],
     }.get(harm, harm)
@@ -174,7 +174,7 @@ def test_words_vote_once_by_their_rarity_and_pairs_are_for_the_key_alone(tmp_pat
 
 
 def weights_by_definition(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return what features of one kind weigh in the vote, as schema/profiles.md says."""
+    """Return the weights of features of one kind in the vote, as schema/profiles.md specifies."""
     alike = Counter(counts.values())
 
     def weight(feature: str, count: int) -> int:

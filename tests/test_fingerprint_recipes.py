@@ -1,4 +1,4 @@
-"""The grammar of profiles, the recipes of other libraries, documents of fields, features that are given."""
+"""The grammar of profiles, the recipes of other libraries, documents with fields, and supplied features."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_a_profile_lists_is_what_votes(name: str) -> None:
 @given(st.lists(st.text("abc 船", max_size=60), max_size=6))
 def test_counting_without_putting_together_changes_nothing(name: str, texts: list[str]) -> None:
     profile = Profile.named(name)
-    listed = replace(profile, name="mine-1", key=1)  # keys need the features put together
+    listed = replace(profile, name="mine-1", key=1)  # keys need the combined features
     assert profile.fingerprints(texts).values.tolist() == listed.fingerprints(texts).values.tolist()
     assert profile.fingerprints(texts).kinds.tolist() == listed.fingerprints(texts).kinds.tolist()
 

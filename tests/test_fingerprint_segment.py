@@ -1,4 +1,4 @@
-"""Words as jieba's own, held against jieba itself."""
+"""Words as jieba cuts them, compared with jieba itself."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ TOP = 100
 @pytest.fixture(scope="module")
 def jieba(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of jieba's own: invalid escapes, pkg_resources
+        warnings.simplefilter("ignore")  # jieba's own: invalid escapes, pkg_resources
         import jieba
         import jieba.analyse
 
         jieba.setLogLevel("ERROR")
-        jieba.dt.tmp_dir = str(tmp_path_factory.mktemp("jieba"))  # else its cache is one of all users and processes
+        jieba.dt.tmp_dir = str(tmp_path_factory.mktemp("jieba"))  # else all users and processes share its cache
         jieba.initialize()
     return jieba
 
 
 def cut_words(texts: list[str]) -> list[list[str]]:
-    """Each text's words as `jieba.lcut` gives them, but a space for each rare Han character."""
+    """Return each text's words as `jieba.lcut` does, but with a space for each rare Han character."""
     return [
         [part for word in segment._segmenter(None)[0].cut(one) for part in segment.split_compound(word)]
         for one in without_rare_han(texts)
@@ -52,7 +52,7 @@ def without_rare_han(words: list[str]) -> list[str]:
 
 
 def differing(jieba: ModuleType, texts: list[str]) -> list[str]:
-    """Return the texts whose words, weights or fingerprint are not jieba's own."""
+    """Return the texts whose words, weights or fingerprint differ from jieba's own."""
     profile = Profile.named(f"jieba-topn-1:top={TOP}")
     found = profile.fingerprints(texts).values.tolist()
     wrong = []
@@ -104,7 +104,7 @@ def test_the_idf_of_words_seen_before_the_first_look_is_that_of_words_seen_later
     known, of = vocabulary(WordLists(IDF_SHA256), 11), load_idf(IDF_SHA256)
     before = [known[word] for word in ("图书馆", "unknown", "北京大学")]
     assert known.idf[before].tolist() == [of[0]["图书馆"], of[1], of[0]["北京大学"]]
-    many = [known[f"word{number}"] for number in range(40_000)]  # beyond the first arrays
+    many = [known[f"word{number}"] for number in range(40_000)]  # more than fit the first arrays
     after = [known[word] for word in ("中国", "人民")]
     assert known.idf[before + after].tolist() == [
         *(of[0].get(word, of[1]) for word in ("图书馆", "unknown", "北京大学", "中国", "人民"))

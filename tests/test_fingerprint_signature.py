@@ -1,4 +1,4 @@
-"""Sketches, keys and the table of English words, each against a plain reading of its definition."""
+"""Sketches, keys and the table of English words, each compared with a plain reading of its definition."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def mixed(value: int) -> int:
 
 @cache
 def lenders(bit: int) -> list[int]:
-    """Return whose least shingle a bit takes, the first that has one."""
+    """Return the bits whose least shingle `bit` may take, in order; it takes that of the first one that has any."""
     return [bit, *sorted(set(range(64)) - {bit}, key=lambda other: mixed(bit << 6 | other))]
 
 
 def plain_sketch(shingles: set[int]) -> int:
-    """Return the sketch by its definition: bit by bit, each from its least shingle or from the first that lends one."""
+    """Return the sketch by its definition: each bit comes from its least shingle or from the first it may borrow."""
     least = [
         min((shingle & (1 << 58) - 1 for shingle in shingles if shingle >> 58 == bit), default=None)
         for bit in range(64)
@@ -249,7 +249,7 @@ def test_a_text_that_is_half_english_counts_both() -> None:
 
 
 def test_texts_of_every_share_of_english_together_get_what_each_gets_alone() -> None:
-    texts = [f"{'the ' * common}{' '.join(page(common, 60))}, one" for common in range(24)]  # none, in part and whole
+    texts = [f"{'the ' * common}{' '.join(page(common, 60))}, one" for common in range(24)]  # no, some and all English
     assert list(AUTO_2.signatures(texts)) == list(map(AUTO_2.signature, texts))
 
 

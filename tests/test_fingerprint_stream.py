@@ -21,7 +21,7 @@ from hsimhash.processes import CallLimits
 from tests.support.effort import thorough
 from tests.support.processes import children
 
-pytestmark = pytest.mark.usefixtures("signed_by_numpy")  # else threads sign, not processes
+pytestmark = pytest.mark.usefixtures("signed_by_numpy")  # otherwise threads sign, not processes
 AUTO = Profile.named("auto-1")
 TEXTS = [f"我们在图书馆研究第{i}个近似重复网页 and the quick brown fox {i} jumps" * 2 for i in range(700)]
 
@@ -118,7 +118,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         assert len(files) == 2
         program.kill()
         for file in files:
-            assert select.select([file], [], [], 120)[0]  # a pid's file is readable once it has ended
+            assert select.select([file], [], [], 120)[0]  # a pidfd is readable once its process has ended
             os.close(file)
 
 
@@ -132,14 +132,14 @@ def test_a_stream_outlives_its_workers(sent: signal.Signals, tmp_path: Path) -> 
 
 
 class Panic(BaseException):
-    """As PyO3 raises it where Rust panics; no Exception."""
+    """Like the error that PyO3 raises when Rust panics; not an Exception."""
 
 
 Panic.__module__ = "pyo3_runtime"
 
 
 def count(_: Profile, texts: Sequence[str]) -> list[str]:
-    """Work that meets what a tokenizer may do."""
+    """Imitate what a tokenizer may do."""
     for text in texts:
         match text:
             case "kill":

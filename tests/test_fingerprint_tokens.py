@@ -1,4 +1,4 @@
-"""Shingles, against a plain reading of their definition."""
+"""Shingles, compared with a plain reading of their definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kind(char: str) -> int:
 
 
 def rows(text: str, *, every_script: bool) -> list[list[str]]:
-    """The stretches of a normalised text, each a list of words."""
+    """Return the stretches of a normalised text, each as a list of words."""
     text = re.sub("(?<=[^ ，。中国かなก’'-])['’](?=[^ ，。中国かなก’'-])", "", text)
     stretches: list[list[str]] = [[]]
     previous = ""

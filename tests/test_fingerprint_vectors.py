@@ -1,4 +1,4 @@
-"""What the built-in profiles give, pinned for ever: the vectors and the worked example of `schema/`."""
+"""The results of the built-in profiles, pinned forever: the vectors and the worked example in `schema/`."""
 
 from __future__ import annotations
 

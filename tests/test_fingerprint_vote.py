@@ -1,4 +1,4 @@
-"""The vote, against its definition."""
+"""The vote, compared with its definition."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_features_that_weigh_the_same_vote_as_with_weights(sizes: list[int], tie
     assert vote_alike(doc, hashes, len(sizes), tie).tolist() == expected.tolist()
 
 
-ALIKE = [[(6, 1.0), (7, 2.0), (6, 4.0)], [], [(7, 8.0), (2**63, 16.0)]]  # hashes that differ in their last bits alone
+ALIKE = [[(6, 1.0), (7, 2.0), (6, 4.0)], [], [(7, 8.0), (2**63, 16.0)]]  # hashes that differ only in their last bits
 
 
 @given(st.lists(st.lists(st.tuples(HASHES | st.integers(0, 3), st.integers(1, 9)), max_size=20), max_size=6))

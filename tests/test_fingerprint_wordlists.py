@@ -1,4 +1,4 @@
-"""Lists of words of one's own: read, weighed, fitted, sent to workers, and kept by an index."""
+"""Custom word lists: read, weighted, fitted, sent to workers, and stored in an index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first calls on an embedded index: a forked process finds all modules imported. Other stores: integration."""
+"""First calls on an embedded index: a forked process already has all modules. Other stores: see integration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The URL of an index on HBase, the filters and the errors that need no server."""
+"""The URL of an index on HBase, and the filters and errors that can be tested without a server."""
 
 from __future__ import annotations
 

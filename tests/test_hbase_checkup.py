@@ -1,4 +1,4 @@
-"""What the doctor says of clocks, of writes and of region servers, on the model of a cluster whose servers differ."""
+"""What `doctor` reports about clocks, writes and region servers, on the model of a cluster whose servers differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.hbase_model import Cluster, ModelGateway
 
 
 class TwoServers(ModelGateway):
-    """Two regions, whose rows of zeros the model's first two clocks stamp; the second may refuse writes."""
+    """Two regions whose rows of zeros are stamped by the model's first two clocks; the second may refuse writes."""
 
     def __init__(self, *drifts_s: float, is_second_read_only: bool = False) -> None:
         super().__init__(Cluster())

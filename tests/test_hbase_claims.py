@@ -1,4 +1,4 @@
-"""Claims of several processes at once, under a model of HBase; and that the model sees a broken protocol."""
+"""Concurrent claims by several processes on a model of HBase, and tests that the model detects a broken protocol."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tests.support.hbase_model import MINUTE_MS, Cluster, ModelGateway
 
 IsTimely = Callable[[], bool]
 SCHEDULES = tries(1_000, 200)  # `python -m tests.stress.claims_protocol` runs 100,000
-MOST_SCHEDULES = 20_000  # in which a broken protocol must fail once
+MOST_SCHEDULES = 20_000  # among which a broken protocol must fail at least once
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 VALUE = Register(Signature(0x0123456789ABCDEF, 5, 6), 1_000, 7)
 
 
 class IgnoresClaims(TableClaims):
-    """Asks only for documents that are there."""
+    """Considers only documents that are already in the index, not other claims."""
 
     def _met(self, number: int, others: Mapping[bytes, Read]) -> dict[bytes, Read]:
         return {}
 
 
 class AsksFirst(TableClaims):
-    """Confirms after what it met before it was tentative itself."""
+    """Confirms a claim by what it found before the claim was tentative."""
 
     def _contest(self, own: Mapping[int, Read]) -> int:
         mine = self._claimed(own, self._times.rows_timely())
@@ -48,7 +48,7 @@ class AsksFirst(TableClaims):
 
 
 class Overwrites(TableClaims):
-    """Puts registers without comparing."""
+    """Puts registers without comparing them first."""
 
     def _set(self, following: Mapping[bytes, tuple[Read, Register]], is_timely: IsTimely) -> set[bytes]:
         changes = [self._writes.change_of(doc_id, *change) for doc_id, change in following.items()]
@@ -57,7 +57,7 @@ class Overwrites(TableClaims):
 
 
 class BelievesUnknownLosses(TableClaims):
-    """Takes the others for lost whatever became of it."""
+    """Assumes that the other claims were set to lost, whatever the outcome."""
 
     def _set(self, following: Mapping[bytes, tuple[Read, Register]], is_timely: IsTimely) -> set[bytes]:
         done = super()._set(following, is_timely)
@@ -78,7 +78,7 @@ def test_claims_keep_what_they_promise(profile: str) -> None:
     assert first_failed_claim(range(SCHEDULES), Kind(profile=profile)) is None
 
 
-@pytest.mark.parametrize(  # with where to begin to look, so that it is found soon
+@pytest.mark.parametrize(  # with the first schedule to try, so that the fault is found quickly
     ("broken", "first"), [(IgnoresClaims, 1_490), (AsksFirst, 120), (Overwrites, 60), (BelievesUnknownLosses, 4_550)]
 )
 def test_the_model_sees_a_broken_claim(broken: type[TableClaims], first: int) -> None:
@@ -110,7 +110,7 @@ def test_a_register_with_a_claim_is_read_as_it_was_written(before: Register, has
         Register.from_bytes(value[:-1] + b"\x03")
 
 
-# A claim that was left by who was killed.
+# A claim that a killed process left behind.
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ class Killed(BaseException):
 
 
 class Dying(TableClaims):
-    """Is killed when it asks who else is near."""
+    """Is killed when it looks for near documents and claims."""
 
     def _met(self, number: int, others: Mapping[bytes, Read]) -> dict[bytes, Read]:
         raise Killed
@@ -150,7 +150,7 @@ class DyingStore(HBaseStore):
 
 @pytest.fixture
 def dead(cluster: Cluster) -> None:
-    """A claim of document `dead` with fingerprint 5, first seen at 1, of a process that was killed."""
+    """A claim by a killed process: document `dead`, with fingerprint 5, first seen at 1."""
     store = DyingStore("hbase://model", ModelGateway(cluster), RECORD)
     with pytest.raises(Killed):
         HSimIndex(store, Profile.named("auto-1")).claim(5, "dead", first_seen=1)
@@ -178,7 +178,7 @@ def test_a_later_claim_waits_for_an_earlier_one_until_that_is_a_dead_one(cluster
 
 
 class Unanswered(ModelGateway):
-    """Whose compare-and-sets that withdraw a claim are lost the first two times."""
+    """A gateway that loses the first two calls that withdraw a claim."""
 
     lost = 0
 

@@ -1,4 +1,4 @@
-"""What a crawler's process does to gateways that hang, end, come back or lose their servers; on stand-ins for them."""
+"""How a crawler's process copes with gateways that hang, end, come back or lose their servers, tested on stand-ins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.support.local_server import LocalServer, serving
 from tests.support.processes import forked, wait_until
 from tests.support.tcp_proxy import proxied
 
-LIMIT_S = 60.0  # until something must have happened
+LIMIT_S = 60.0  # within which an expected event must happen
 SCANS = ["getScannerResults"]
 RANGES = [(bytes([number]), bytes([number, 0])) for number in range(10)]
 
@@ -131,7 +131,7 @@ def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: St
 
 
 def test_an_end_is_kept_however_fast_replies_come(store: Store) -> None:
-    prefixes = iter(lambda: [b"12345"], None)  # for ever
+    prefixes = iter(lambda: [b"12345"], None)  # endless
     with pytest.raises(StoreTimeoutError, match=r"after reading \d+ of \d+ buckets"), store.view(timeout_s=0.3) as view:
         deque(map(view.scan, prefixes), 0)
 
@@ -157,7 +157,7 @@ def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
 
 def test_open_passes_over_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
     two[0].hung = {"*"}
-    for _ in range(4):  # whichever is drawn first
+    for _ in range(4):  # whichever gateway is drawn first
         began = time.monotonic()
         with opened(*two, options="timeout=20s"):
             assert time.monotonic() - began < 15
@@ -175,7 +175,7 @@ def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn,
             began = time.monotonic()
             ours.scan(RANGES)
             assert time.monotonic() - began < 10
-        assert two[0].accepted - before <= 1  # which no query waits for
+        assert two[0].accepted - before <= 1  # at most one more try, and no query waits for it
 
 
 @thorough
@@ -191,7 +191,7 @@ def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[
                     view.scan(prefixes)
             except StoreTimeoutError:
                 errors += 1
-    assert errors <= 5  # one; a busy machine may take 2 s for others
+    assert errors <= 5  # normally one; on a busy machine, other scans may also time out
 
 
 @thorough
@@ -203,7 +203,7 @@ def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share
         two[0].wake()
         before = two[0].accepted
         ours.scan(RANGES)
-        assert two[0].accepted == before  # it rests
+        assert two[0].accepted == before  # it is still resting
         wait_until(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
         assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
 
@@ -220,13 +220,13 @@ def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
         gateways.failed(one)
         standing = gateways._standings[one]
         rests.append(standing.rests_until_s - time.monotonic())
-        gateways.failed(one)  # what was sent before
+        gateways.failed(one)  # a call that was sent earlier
         assert gateways.next() == other
         assert gateways.to_try() is None
         standing.rests_until_s = 0.0
     assert [round(rest) for rest in rests] == [5, 10, 20, 40, 60, 60]
     assert gateways.to_try() == one
-    assert gateways.to_try() is None  # by one connection at a time
+    assert gateways.to_try() is None  # only one connection at a time tries it
     gateways.answered(one)
     assert {gateways.next() for _ in range(100)} == {one, other}
 
@@ -243,7 +243,7 @@ def test_thrift2_behind_an_address_of_thrift1_is_named_in_the_same_words_by_all(
 def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
     for _ in range(40):
         opened(*two).close()
-    assert min(one.accepted for one in two) >= 5  # by chance once in 10 million runs fewer
+    assert min(one.accepted for one in two) >= 5  # fewer by chance only once in 10 million runs
 
 
 @thorough
@@ -259,7 +259,7 @@ def test_forked_children_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> N
 def test_a_refusal_turns_batches_off_for_its_call_alone(
     gateway: StandIn, ours: Thrift2Gateway, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gateway.refusals = SCANS * 2  # a single one is tried again
+    gateway.refusals = SCANS * 2  # twice, because a call that is refused once is retried
     with caplog.at_level(logging.WARNING, "hsimhash"):
         ours.scan(BATCH)
     assert gateway.methods.count("getScannerResults") == 2 + len(BATCH)
@@ -272,7 +272,7 @@ def test_a_refusal_turns_batches_off_for_its_call_alone(
 def test_a_gateway_that_passes_over_filters_is_asked_for_single_scans_from_then_on(
     gateway: StandIn, ours: Thrift2Gateway
 ) -> None:
-    gateway.rows = [b"\x00\x00" + bytes(11), b"\x00\x01" + bytes(11)]  # the second is outside of the ranges
+    gateway.rows = [b"\x00\x00" + bytes(11), b"\x00\x01" + bytes(11)]  # the second is outside the ranges
     assert ours.scan(BATCH).tobytes() == gateway.rows[0]
     gateway.methods.clear()
     assert ours.scan(BATCH).tobytes() == gateway.rows[0]
@@ -289,11 +289,11 @@ def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn,
 
 
 class Dripping(LocalServer):
-    """Sends a reply byte by byte, without an end."""
+    """Sends a reply byte by byte, without ever completing it."""
 
     def talk(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:
-            connection.sendall(b"\x80\x01\x00\x02\x00\x00\x27\x10")  # a reply, whose name has 10,000 bytes
+            connection.sendall(b"\x80\x01\x00\x02\x00\x00\x27\x10")  # a reply whose name is 10,000 bytes long
             while True:
                 time.sleep(0.05)
                 connection.sendall(b"n")
@@ -315,10 +315,10 @@ def test_a_reply_that_drips_ends_with_its_time() -> None:
 def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gateway: StandIn) -> None:
     with opened(gateway, options="timeout=10s&deadline=3s") as ours, ours.one_deadline():
         ours.scan(RANGES)
-        time.sleep(3.2)  # what is tested: a stall
+        time.sleep(3.2)  # the stall under test
         gateway.hung = {"getScannerResults"}
         threading.Timer(0.4, gateway.wake).start()
-        assert len(ours.scan(RANGES)) == 0  # 0.1 s would be left of a deadline that ran on
+        assert len(ours.scan(RANGES)) == 0  # a deadline that included the stall would leave 0.1 s
 
 
 def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> None:
@@ -392,4 +392,4 @@ def test_a_batch_is_as_wide_as_there_are_servers_and_visits_them_in_turn() -> No
         assert of_server == [number % servers for number in range(len(of_server))]
     assert scan_groups(ranges, []) == ([], 0)
     assert scan_groups(ranges, regions(256, 2))[0]
-    assert not scan_groups(ranges[::2], regions(256, 2))[0]  # two ranges a region: single scans are faster
+    assert not scan_groups(ranges[::2], regions(256, 2))[0]  # two ranges per region: single scans are faster

@@ -1,4 +1,4 @@
-"""What is said of the errors that gateways answer."""
+"""How errors returned by gateways are reported."""
 
 from __future__ import annotations
 

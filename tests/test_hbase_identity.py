@@ -1,8 +1,8 @@
-"""A table on HBase that is truncated, or dropped and made again, under open processes: what becomes of their writes.
+"""What happens to the writes of open processes when a table on HBase is truncated, or dropped and created again.
 
-A writer adds, moves, removes and claims under a model whose calls land late, twice or never. In between somebody makes
-another index in the table. Whatever the writer is told to be done was done before that; no register of its own is set
-more than 30 seconds, and the time of one call, after it; and what is left of its writes, `check` finds.
+A writer adds, moves, removes and claims on a model whose calls land late, twice or never. Meanwhile, another index is
+created in the table. Every write that was reported as done was done before that. None of the writer's registers is set
+more than 30 seconds, plus the time of one call, after it. `check` finds whatever is left of the writer's writes.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from tests.support.hbase_model import DAY_MS, LATEST_MS, MINUTE_MS, START_MS, Cl
 URL = "hbase://model/pages"
 PROFILE = Profile.named("auto-1")
 RECORD = Record(Layout.parse("32,32/1"), PROFILE.to_json())
-SCHEDULES = tries(1_000, 100)  # a third of them see LooksOnlyAtTheEnd
-MOST_SCHEDULES = 3_000  # in which a broken check must be seen once
-OWN = {f"own {number}": 1 << number for number in range(5)}  # of the new index
-MOST_STEPS = 60  # of the writer before the new index is made
+SCHEDULES = tries(1_000, 100)  # a third of them detect LooksOnlyAtTheEnd
+MOST_SCHEDULES = 3_000  # among which a broken check must be detected at least once
+OWN = {f"own {number}": 1 << number for number in range(5)}  # documents of the new index
+MOST_STEPS = 60  # that the writer takes before the new index is created
 SAME_MS = 30_000
 
 
 class Violation(Exception):  # noqa: N818
-    """What must hold does not."""
+    """A guarantee does not hold."""
 
 
 class Watched(ModelGateway):
-    """The writer's gateway, which asks before it sends a register whether that may still be sent."""
+    """The writer's gateway, which checks that no register is sent too long after the new index was created."""
 
     def __init__(self, schedule: Remade, mischief: Mischief) -> None:
         super().__init__(schedule.cluster, mischief)
@@ -62,7 +62,7 @@ class Watched(ModelGateway):
 
 
 class Remade:
-    """One schedule, all of which is drawn from its number: a writer, and one who makes another index in its table."""
+    """One schedule, fully determined by its number: a writer, and somebody who creates another index in its table."""
 
     def __init__(self, number: int, same: type[SameIndex]) -> None:
         self.rng = random.Random(number)
@@ -79,7 +79,7 @@ class Remade:
         self.cluster.advance(round(1_000 * seconds))
 
     def _pause(self) -> None:
-        """Let time pass between two parts of calls, and the new index be made."""
+        """Let time pass between two parts of a call, and create the new index when it is due."""
         self.cluster.advance(1 if self.rng.random() < self._hurry else self.rng.choice([9_000, 19_000, MINUTE_MS]))
         self._due -= 1
         if self._due == 0:
@@ -89,7 +89,7 @@ class Remade:
             HSimIndex(made, PROFILE).add_many(list(OWN.values()), list(OWN), first_seen=9)
 
     def run(self) -> None:
-        """Run it; `Violation` where something does not hold."""
+        """Run the schedule; raise `Violation` if a guarantee does not hold."""
         HBaseStore.create(URL, ModelGateway(self.cluster), RECORD)
         gateway = Watched(self, Mischief(self.rng, self._pause))
         record = HBaseStore.open(URL, ModelGateway(self.cluster)).record

@@ -1,4 +1,4 @@
-"""What of a bulk load needs no HBase: the stage, the program that is looked for, how a table's files are made."""
+"""The parts of a bulk load that do not need HBase: the stage, finding the program, and making a table's files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_the_program_is_the_one_that_is_named_or_found(tmp_path: Path) -> None:
     assert load_command("hbase --config 'my conf'", path) == ["hbase", "--config", "my conf"]
     assert load_command("", {**path, "HBASE_HOME": str(tmp_path / "home")}) == [str(home)]
     assert load_command("", path) == [str(in_path)]
-    assert load_command("", {"PATH": ""})[1:] == ["java"]  # of the clone
+    assert load_command("", {"PATH": ""})[1:] == ["java"]  # with the jars of the clone
     with pytest.raises(HsimhashError, match="no such program: 'nothing'; correct --hbase-command"):
         load_command("nothing", path)
     with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but /nowhere/bin/hbase is not an executable"):

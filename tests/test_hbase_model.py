@@ -1,4 +1,4 @@
-"""What a gateway does to cells: the model here, and (`integration/`) a real HBase, which it must equal."""
+"""What a gateway does to cells: on the model here, and in `integration/` on a real HBase, which it must match."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_whole_table_lies_between_its_start_and_its_stop(gateway: Gateway) -
 
 
 class TestTheModelAlone:
-    """What no test can make a real cluster do at will: clocks that go wrong."""
+    """What tests cannot make a real cluster do at will, such as clocks that go wrong."""
 
     @pytest.fixture
     def cluster(self, gateway: ModelGateway) -> Cluster:

@@ -1,5 +1,5 @@
 # ruff: noqa: N802  (the methods have Thrift's names)
-"""What operators do with a table: planned, made, described and dropped, on a stand-in for a Thrift2 gateway."""
+"""What operators do with a table: plan, create, describe and drop it, on a stand-in for a Thrift2 gateway."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DENIED = "org.apache.hadoop.hbase.security.AccessDeniedException: Insufficient p
 
 
 class TableStandIn(StandIn):
-    """A gateway to a cluster with one table at most, whose regions are there twice."""
+    """A gateway to a cluster with at most one table, whose regions have two replicas each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: Any = None  # as createTable was told
+        self.made: Any = None  # the descriptor that createTable received
         self.cells, self.replicas = {}, 2
         self.is_disabled = self.is_hidden = self.is_slow = False
-        self.thinks_s = 0.0  # about whether the table is disabled
+        self.thinks_s = 0.0  # before it says whether the table is disabled
 
     def tableExists(self, arguments: Any) -> bool:
         return self.made is not None
@@ -111,7 +111,7 @@ def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
     gateway.methods.clear()
     again = operations.create(url(gateway), RECORD, WANTED)
     assert {step.sign for step in again.steps} == {"="}
-    assert again.regions == 3  # each once, however many replicas it has
+    assert again.regions == 3  # each region counts once, however many replicas it has
     assert not {"createTable", "checkAndPut", "putMultiple"} & set(gateway.methods)
     assert operations.plan(url(gateway), RECORD, WANTED) == again
     with pytest.raises(IndexExistsError, match="an index already exists"):
@@ -169,7 +169,7 @@ def test_deviations_are_described(gateway: TableStandIn) -> None:
 def test_a_disabled_table_is_named_where_the_record_took_all_of_the_deadline(gateway: TableStandIn) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.is_disabled, gateway.thinks_s = True, 0.3
-    gateway.hung |= {"get", "getMultiple"}  # HBase itself tries for minutes
+    gateway.hung |= {"get", "getMultiple"}  # HBase itself would retry for minutes
     with pytest.raises(StoreUnavailableError, match="is disabled; enable it"):
         operations.open_at(url(gateway).replace("timeout=30s", "timeout=1s&deadline=1s"))
 
@@ -197,7 +197,7 @@ def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gat
 
 
 OTHER = Record(Layout.named("4"), {"name": "any"})
-STEPS = calls_of(Connection, "receive")  # each is a call and its answer
+STEPS = calls_of(Connection, "receive")  # each step is a call and its reply
 
 
 def test_create_table_ends_a_creation_that_was_killed_at_any_step_or_names_drop_table(gateway: TableStandIn) -> None:

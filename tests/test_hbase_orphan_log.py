@@ -1,4 +1,4 @@
-"""The log of orphans on the model of a well-behaved cluster: what writes log, and what `collect` makes of it."""
+"""The log of orphans, on the model of a well-behaved cluster: what writes log, and what `collect` does with it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ HOUR = 61 * MINUTE_MS
 RECORD = Record(Layout.named("4"), {"name": "test-2", "sketch": {}, "key": {}})
 OF_PARTS = Record(RECORD.layout, {**RECORD.profile, "keying": "in-parts"})
 DRAWERS = len(RECORD.layout.drawers)
-# Whole, these keys are two; of parts, they have one in common.
+# As whole keys these differ; as keys in parts they share one part.
 ONE, OTHER = Signature(5, 6, packed_key([1, 2, 3, 4, 5])), Signature(7, 6, packed_key([2, 3, 4, 6, 7]))
 
 
 class CountingGateway(ModelGateway):
-    """Counts the cells and rows that are asked for or returned, and the calls that write."""
+    """Counts the cells and rows that are requested or returned, and the calls that write."""
 
     reads = 0
     puts = 0
@@ -106,7 +106,7 @@ def log(store: HBaseStore) -> list[Orphan]:
 
 
 def left(store: HBaseStore, *documents: tuple[str, Signature | int]) -> set[tuple[bytes, bytes]]:
-    """Return rows and qualifiers that are in the table beyond what documents need; all these must be there."""
+    """Return the rows and qualifiers that these documents do not need; check that all those they need are there."""
     signatures = {doc_id.encode(): as_signature(one) for doc_id, one in documents}
     needed = {(row.tobytes(), b"") for row in filed_rowkeys(RECORD.layout, signatures.values(), store.record.keying)}
     for doc_id, signature in signatures.items():
@@ -171,7 +171,7 @@ def test_cells_of_the_log_that_cannot_be_are_problems_and_deleted(store: HBaseSt
 
 def test_moves_and_removals_are_logged_and_nothing_else(cluster: Cluster, store: HBaseStore) -> None:
     put(store, ("a", ONE), ("b", ONE), ("c", 9), ("d", 10), ("e", 11))
-    put(store, ("a", ONE), ("e", Signature(11, 3)))  # the same, and another sketch
+    put(store, ("a", ONE), ("e", Signature(11, 3)))  # the same signature, and a different sketch
     put(store, ("e", Signature(11, 3, 1 << 32)))  # its first key
     assert log(store) == []
     put(store, ("a", OTHER), ("b", ONE._replace(key=OTHER.key)), ("c", 12), ("new", 13))
@@ -206,13 +206,13 @@ def test_what_moves_and_removals_leave_is_collected_once_it_is_old(cluster: Clus
     put(store, *stays)
     store.remove([b"d"])
     before = left(store, *stays)
-    assert store.collect() == CollectReport(0, 0, 0)  # it does not even read the log of the hour
+    assert store.collect() == CollectReport(0, 0, 0)  # the log of the current hour is not even read
     assert left(store, *stays) == before
     cluster.advance(HOUR)
     of_key = set(store.record.key_prefixes(ONE.key)) - set(store.record.key_prefixes(OTHER.key))
-    deleted = 3 + DRAWERS + len(of_key)  # listings; drawer rows of 10; the rows of a key
+    deleted = 3 + DRAWERS + len(of_key)  # three listings, the drawer rows of 10, the rows of a key
     assert store.collect() == CollectReport(4, deleted, 0)
-    ((row, qualifier), register) = sorted(left(store, *stays))  # the removed document's, and an entry for it
+    ((row, qualifier), register) = sorted(left(store, *stays))  # the removed document's register, and its log entry
     assert (row_flag(row), qualifier) == (ORPHANS_FLAG, b"d\x00")
     assert register == register_key(b"d")
     assert store.collect() == CollectReport(0, 0, 0)
@@ -227,7 +227,7 @@ def test_entries_stay_while_something_is_young(cluster: Cluster, store: HBaseSto
     put(store, ("a", 6))
     cluster.advance(HOUR)
     put(store, ("a", 5))
-    put(store, ("a", 7))  # both are listed anew
+    put(store, ("a", 7))  # both fingerprints get new listings
     assert store.collect().left == 1
     assert len(log(store)) == 3
     cluster.advance(HOUR)
@@ -277,7 +277,7 @@ def test_reads_are_in_proportion_to_what_was_removed_and_not_to_the_table(
 ) -> None:
     values = np.random.default_rng(1).integers(0, 2**64, 6_000, np.uint64).tolist()
     reads = []
-    for start in (0, 1_000):  # of 1,000 documents, then of 6,000
+    for start in (0, 1_000):  # in a table of 1,000 documents, then of 6,000
         put(store, *((str(number), values[number]) for number in range(start, 6 * start or 1_000)))
         store.remove([str(number).encode() for number in range(start, start + 500)])
         cluster.advance(HOUR)
@@ -344,7 +344,7 @@ def test_the_log_is_neither_counted_nor_sampled_nor_exported(cluster: Cluster, s
 
 
 class DyingGateway(ModelGateway):
-    """Fails at one of its calls, and at all that follow."""
+    """Fails at one of its calls and at all later ones."""
 
     calls_left = 10**9
 

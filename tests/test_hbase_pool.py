@@ -1,4 +1,4 @@
-"""Connections and deadlines: against a port that takes connections and never answers, and beside signals."""
+"""Connections and deadlines: with a port that accepts connections but never answers, and with signals."""
 
 import math
 import random
@@ -26,8 +26,8 @@ from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in
 from tests.support.processes import forked
 
-LIMIT_S = 3.0  # of a reply, and of a call with all its retries
-LEAST_S = 0.1  # that a reply is waited for, also where the deadline has passed
+LIMIT_S = 3.0  # for one reply, and for a call with all its retries
+LEAST_S = 0.1  # minimum wait for a reply, even after the deadline
 CONNECTIONS, INTERRUPTIONS = 4, 200
 ASK = one_call(Call(THRIFT2.THBaseService, "getThriftServerType", ()))
 
@@ -73,7 +73,7 @@ def test_calls_in_part_are_answered_beside_silent_ones_within_half_of_the_time()
         with caller.ending(LIMIT_S):
             results = caller.run_in_part([hung, hung, *[ASK] * 9, hung], width=CONNECTIONS)
             took_s = time.monotonic() - began
-            caller.run([ASK], width=1)  # there is time left
+            caller.run([ASK], width=1)  # there is still time left
         assert results == [UNANSWERED, UNANSWERED, *[2] * 9, UNANSWERED]
         assert LIMIT_S / 2 <= took_s < LIMIT_S
         caller.pool.close()
@@ -92,7 +92,7 @@ def test_calls_in_part_of_a_gateway_that_is_away_end_by_then() -> None:
 def test_a_silent_server_is_asked_on_one_connection_after_a_rest_that_grows() -> None:
     now = 100.0
     servers = SilentServers(lambda: now)
-    servers.unheard("a", 0.01)  # its caller had no time
+    servers.unheard("a", 0.01)  # the caller had too little time left
     assert servers.lanes("a") == LANES
     for rest_s in (1, 2, 4, 8, 8):
         servers.unheard("a", 1)
@@ -109,8 +109,8 @@ class _InterruptedError(Exception):
 
 
 def _interrupt_calls(url: str) -> None:
-    """Interrupt calls at any moment; then the pool must be as if they had ended, and no reply be left of them."""
-    warnings.simplefilter("ignore", ResourceWarning)  # of sockets that nobody got to know
+    """Interrupt calls at random moments; the pool must then be as if they had ended, with no replies left over."""
+    warnings.simplefilter("ignore", ResourceWarning)  # from sockets that were interrupted before they were assigned
     sys.unraisablehook = lambda _: None
     is_armed, interrupted = False, 0
 
@@ -156,7 +156,7 @@ def test_a_signal_at_any_moment_costs_no_connection_and_no_patience() -> None:
 
 def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, stand_in() as gateway, ExitStack() as waiting:
-        for _ in range(3):  # more than its queue takes: the next one gets no answer
+        for _ in range(3):  # fills its queue, so that the next one gets no answer
             caller = waiting.enter_context(socket.socket())
             caller.setblocking(False)
             caller.connect_ex(full.getsockname())

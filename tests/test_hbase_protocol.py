@@ -1,4 +1,4 @@
-"""Adds, moves, removals and collections at once, under a model of HBase; and that the model sees a broken protocol."""
+"""Concurrent adds, moves, removals and collections on a model of HBase, and tests that it detects broken protocols."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tests.support.hbase_model import LATEST_MS, ModelGateway
 
 IsTimely = Callable[[], bool]
 SCHEDULES = tries(1_000, 200)  # `python -m tests.stress.protocol` runs 100,000
-MOST_SCHEDULES = 30_000  # in which a broken protocol must fail once
+MOST_SCHEDULES = 30_000  # among which a broken protocol must fail at least once
 
 
-# The protocol, broken on purpose: one step each.
+# The protocol, broken on purpose: one step in each class.
 
 
 def puts_of(changes: Sequence[Change]) -> list[Put]:
@@ -45,7 +45,7 @@ def held(change: Change) -> Signature | None:
 
 
 def is_of(listings: bytes, signature: Signature | None) -> bool:
-    """Whether a row of listings is that of a signature's fingerprint."""
+    """Return whether a row of listings belongs to a signature's fingerprint."""
     return signature is not None and listings == documents_rowkey(signature.fingerprint)
 
 
@@ -59,7 +59,7 @@ class RegistersFirst(Writes):
 
 
 class ComparesFingerprints(Writes):
-    """A document that gets another key is written without its row in the key drawer: its fingerprint is filed."""
+    """Skips the row in the key drawer when a document gets another key, because its fingerprint is already filed."""
 
     def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         is_filed = {
@@ -89,21 +89,21 @@ class BelievesUnknown(Writes):
 
 
 class PutsNow(Writes):
-    """Registers are put as a server stamps them: what the release 0.1.0 did."""
+    """Puts registers with the server's own timestamps, as release 0.1.0 did."""
 
     def _put_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> None:
         self.gateway.put(puts_of(changes), is_timely=is_timely)
 
 
 class PutsWhenever(Writes):
-    """Registers are put however long ago their rows were."""
+    """Puts registers no matter how long ago their rows were written."""
 
     def _put_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> None:
         super()._put_registers(changes, always)
 
 
 class PutsAgain(Writes):
-    """Registers that exist are put too, by which they come under what is there."""
+    """Also puts registers that already exist, so that the new values end up beneath the existing ones."""
 
     def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         unread = [change._replace(expected=None) for change in changes]
@@ -111,7 +111,7 @@ class PutsAgain(Writes):
 
 
 class DeletesNow(Audit):
-    """Deletes with the time of now instead of what was read."""
+    """Deletes with the current time instead of the timestamp that was read."""
 
     def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
         now = server_time(self.gateway)
@@ -120,7 +120,7 @@ class DeletesNow(Audit):
 
 
 class ReadsTimestampsLast(Audit):
-    """Reads the drawer rows' timestamps, and the time, after their documents rows."""
+    """Reads the drawer rows' timestamps, and the current time, after their documents rows."""
 
     def run(self) -> CheckReport:
         numbers = [cell.row[PREFIX_BYTES:] for page in pages(self.gateway, DRAWER_FAMILY) for cell in page]
@@ -137,21 +137,21 @@ class ReadsTimestampsLast(Audit):
 
 
 class ReadsFirstListing(Audit):
-    """Judges a row of the key drawer by the first document of its fingerprint."""
+    """Judges a row of the key drawer only by the first document of its fingerprint."""
 
     def _listings(self, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool]) -> Iterator[list[Cell]]:
         yield [cell for cells in self.gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=1) for cell in cells]
 
 
 class ForgetsKeys(Audit):
-    """Takes rows of the key drawer for drawer rows: they stay as long as their fingerprint lists a document."""
+    """Treats rows of the key drawer like drawer rows: they stay while a document is listed under their fingerprint."""
 
     def _check_keys(self, cells: Sequence[Cell]) -> None:
         pass
 
 
 class ReadsRegistersFirst(Audit):
-    """Reads the registers before the listings' timestamps, and the time after both."""
+    """Reads the registers before the listings' timestamps, and the current time after both."""
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([cells.register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
@@ -169,7 +169,7 @@ class ReadsRegistersFirst(Audit):
 
 
 class LogsLast(Writes):
-    """Logs what documents left once their registers are set."""
+    """Logs what documents left behind only after their registers are set."""
 
     def left_by(self, changes: Sequence[Change]) -> list[Put]:
         return []
@@ -181,7 +181,7 @@ class LogsLast(Writes):
 
 
 class LogsOnlyFingerprints(Writes):
-    """Logs nothing of a document that gets another key."""
+    """Logs nothing for a document that keeps its fingerprint and gets another key."""
 
     def left_by(self, changes: Sequence[Change]) -> list[Put]:
         left = (Register.from_bytes(one.expected or b"").signature for one in changes)
@@ -190,7 +190,7 @@ class LogsOnlyFingerprints(Writes):
 
 
 class TakesSharedKeysForTheSame(Writes):
-    """Logs nothing of a document whose new key has a part of the old one."""
+    """Logs nothing for a document whose new key shares a part with the old one."""
 
     def _leaves_rows(self, old: Signature, new: Signature) -> bool:
         its = set(self.record.key_prefixes(new.key))
@@ -198,7 +198,7 @@ class TakesSharedKeysForTheSame(Writes):
 
 
 class FilesOnePart(Writes):
-    """A document that keeps its fingerprint is filed under one part of its key."""
+    """Files a document that keeps its fingerprint under only one part of its key."""
 
     def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         self.record = OnePart(self.record.layout, self.record.profile)
@@ -218,21 +218,21 @@ def is_of_fingerprint(value: bytes, signature: Signature) -> bool:
 
 
 class StrikesAll(Collection):
-    """Deletes entries though something that they lead to is too young."""
+    """Deletes entries even if something that they lead to is too young."""
 
     def _leave(self, cells: Sequence[Cell]) -> None:
         pass
 
 
 class StrikesYoung(Collection):
-    """Deletes entries that are as young as their registers may be."""
+    """Deletes entries even if they are too young for their registers to be settled."""
 
     def _is_settled(self, entry: LoggedOrphan) -> bool:
         return True
 
 
 class StrikesFirst(Collection):
-    """Deletes entries before what they lead to."""
+    """Deletes entries before the rows that they lead to."""
 
     def _named_rows(self) -> Iterator[list[Cell]]:
         pages = list(super()._named_rows())
@@ -247,7 +247,7 @@ class ForgetsRegisters(Collection):
 
 
 class HasNoSlack(Collection):
-    """Goes on where the last one ended."""
+    """Continues exactly where the last collection ended."""
 
     def _open_ranges(self) -> list[tuple[int, int]]:
         ranges = super()._open_ranges()
@@ -265,7 +265,7 @@ class DeletesOneVersion(ModelGateway):
 
 
 class WithoutChanges(Writes):
-    """Registers do not count their changes: after a removal one is what it was."""
+    """Does not count the changes of registers, so a removal can restore an earlier value."""
 
     def set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
         return super().set_registers(list(map(_uncounted, changes)), is_timely)
@@ -304,7 +304,7 @@ def at(**changes: float) -> Kind:
     return Kind(times=replace(Kind().times, **changes))
 
 
-# Where to begin to look, so that it is found soon.
+# The first schedule to try, so that each fault is found quickly.
 SEEN_AT = {
     "registers put as servers stamp them": 300,
     "registers put at a server's time": 1_190,
@@ -321,7 +321,7 @@ SEEN_AT = {
     "what is young collected": 460,
     "removed registers forgotten at once": 5_290,
 }
-HURRY = (0.995,)  # for what goes wrong only while late calls are under way
+HURRY = (0.995,)  # for faults that occur only while late calls are under way
 BROKEN = {
     "registers before drawer rows": Kind(writing(RegistersFirst)),
     "registers put, not compared": Kind(writing(PutsRegisters)),

@@ -1,4 +1,4 @@
-"""Replies of scans read as arrays, against the library's reading of the same bytes."""
+"""Scan replies read as arrays, compared with the library's reading of the same bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Ce
 from hsimhash.store.hbase.gateway.connection import THRIFT2
 from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 
-Rows = list[list[tuple[bytes, bytes, bytes, int]]]  # of each row the cells: row, qualifier, value, timestamp
+Rows = list[list[tuple[bytes, bytes, bytes, int]]]  # the cells of each row: row, qualifier, value, timestamp
 
 CELL_MARK = b"\x0b\0\1\0\0\0\1d\x0b\0\2"
 CELL_END, ROW_END = b"\3\0\6\4\0", b"\2\0\3\0\2\0\4\0\0"
@@ -25,7 +25,7 @@ def text(number: int, data: bytes) -> bytes:
 
 
 def reply(rows: Rows, family: bytes = DOCUMENT_FAMILY, *, row_end: bytes = ROW_END) -> bytes:
-    """Write what a gateway writes."""
+    """Return the bytes that a gateway writes for these rows."""
     body = b""
     for cells in rows:
         body += text(1, cells[0][0]) + b"\x0f\0\2\x0c" + len(cells).to_bytes(4, "big")
@@ -79,7 +79,7 @@ def test_what_is_unusual_is_left_to_the_library() -> None:
     assert by_arrays(reply(usual)) == [Cell(*one) for row in usual for one in row]
     assert by_arrays(reply([*usual, [(b"\2" * 12, b"", b"", 1)]])) is None
     assert by_arrays(reply(usual, b"e")) is None
-    assert by_arrays(reply(usual, row_end=b"\2\0\3\0\2\0\4\1\0")) is None  # a part of a row
+    assert by_arrays(reply(usual, row_end=b"\2\0\3\0\2\0\4\1\0")) is None  # a partial row
     assert by_arrays(reply(usual)[:-3]) is None
     assert by_arrays(b"") is None
 

@@ -1,4 +1,4 @@
-"""`check` of a sample of a table, and of all of it, on the model."""
+"""`check` of a sample of a table, and of the whole table, on the model of HBase."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture
 def store(cluster: Cluster) -> HBaseStore:
-    """Evenly spread documents, of which a few are not listed, and others have got another key."""
+    """Evenly spread documents; a few of them are not listed, and others have been given another key."""
     made = HBaseStore.create("hbase://model/pages", ModelGateway(cluster), RECORD)
     values, sketches, keys = np.random.default_rng(2).integers(0, 2**64, (3, DOCUMENTS), np.uint64)
     signatures = Signatures(values, sketches, keys, np.zeros(DOCUMENTS, np.uint8))
@@ -59,7 +59,7 @@ def test_a_sample_has_about_the_documents_asked_for_and_others_each_time(store: 
     assert all(430 < one.documents < 570 for one in found)
     assert all(430 < one.drawer_rows < 570 for one in found)
     assert {example for one in found for example in one.examples} > set(found[0].examples)
-    assert 3 * LOST * 0.5 < sum(one.problems for one in found) < 5 * LOST * 1.4  # 20 quarters of the table
+    assert 3 * LOST * 0.5 < sum(one.problems for one in found) < 5 * LOST * 1.4  # 12 samples of a quarter of the table
 
 
 def test_the_same_seed_draws_the_same_sample(store: HBaseStore) -> None:
@@ -69,7 +69,7 @@ def test_the_same_seed_draws_the_same_sample(store: HBaseStore) -> None:
 def test_a_sample_larger_than_the_table_is_the_table_but_for_keys_that_were_changed(store: HBaseStore) -> None:
     sample, whole = store.check_sample(10 * DOCUMENTS, 1), store.check()
     assert (sample.documents, sample.drawer_rows) == (whole.documents, whole.drawer_rows)
-    # A sample knows the registers of no other documents: rows of what nothing lists are left over.
+    # A sample does not include the registers of other documents, so rows without a listing count as leftovers.
     unlisted = LOST * (len(RECORD.layout.drawers) + 1)
     assert (sample.problems, sample.leftovers) == (whole.problems, whole.leftovers - DOCUMENTS // 50 + unlisted)
 
@@ -166,7 +166,7 @@ def test_a_shard_is_read_by_one_process_and_never_beside_the_whole_job(store: HB
 
     def survey(gateway: Gateway, task: RangeTask) -> object:
         if not errors:
-            with ThreadPoolExecutor(1) as another:  # locks are a thread's
+            with ThreadPoolExecutor(1) as another:  # locks belong to a thread
                 run_again = partial(job.run_shard, Shard(1, 2), "check", survey_to_files, UNWATCHED)
                 another.submit(refused, "same", run_again).result()
                 another.submit(refused, "whole", partial(store.check, folder=tmp_path)).result()

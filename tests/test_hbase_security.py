@@ -1,4 +1,4 @@
-"""Kerberos without a KDC: SASL's frames against a scripted other side; files of certificates that cannot be used."""
+"""Kerberos without a KDC: SASL frames with a scripted peer; certificate files that cannot be used."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from hsimhash.store.hbase.gateway.sasl import LAYERS, KerberosError, SaslSocket,
 from tests.support.command_line import run
 from tests.support.local_server import LocalServer, serving
 
-LIMIT = 1_000  # bytes of a sealed frame that the scripted gateway takes
+LIMIT = 1_000  # maximum bytes of a sealed frame that the scripted gateway accepts
 AUTH, INTEGRITY, SECRECY = LAYERS.values()
 
 
 class Script:
-    """Either side's security context: two tokens each way, and seals that can be told apart."""
+    """A security context for either side: two tokens each way, and seals that can be told apart."""
 
     def __init__(self) -> None:
         self.tokens: list[bytes | None] = []
@@ -109,7 +109,7 @@ def gateway(behave: Callable[[Peer], None]) -> Iterator[connection._Socket]:
         with listener.accept()[0] as taken:
             try:
                 behave(Peer(taken))
-            except BaseException as error:  # raised again below
+            except BaseException as error:  # reported below
                 failures.append(error)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -246,7 +246,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
 
 
 class WantsKerberos(LocalServer):
-    """Does what HBase's gateway does: it takes the first byte for a status, and answers an unknown mechanism."""
+    """Behaves like HBase's gateway: takes the first byte for a status, and rejects the mechanism as unknown."""
 
     def talk(self, connection: socket.socket) -> None:
         with suppress(OSError), connection:

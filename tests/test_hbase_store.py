@@ -251,7 +251,7 @@ class Stalling(ModelGateway):
 
 @pytest.mark.parametrize("exclusive", [False, True], ids=["shared", "exclusive"])
 @pytest.mark.parametrize("is_after_rows", [False, True], ids=["before a register", "after rows"])
-@pytest.mark.parametrize("stopped", ["clock", "wall_clock"])  # while a machine sleeps; where its clock is set back
+@pytest.mark.parametrize("stopped", ["clock", "wall_clock"])  # as when the machine sleeps, or its clock is set back
 def test_no_register_is_sent_long_after_its_rows(
     cluster: Cluster, stopped: str, is_after_rows: bool, exclusive: bool
 ) -> None:
@@ -266,7 +266,7 @@ def test_no_register_is_sent_long_after_its_rows(
 
 
 class Deaf(ModelGateway):
-    """Gets no reply to a compare-and-set; it is made, unless `makes` says otherwise."""
+    """Gets no reply to a compare-and-set, which takes effect only if `makes` is true."""
 
     makes = True
 
@@ -299,7 +299,7 @@ def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) ->
 
 
 class Recording(ModelGateway):
-    """Keeps the registers that are put, whose copies may land at any time; the next ones fail where `fails` says so."""
+    """Records the registers that are put, so that copies can land late; the next such put fails if `fails` is set."""
 
     fails = False
 
@@ -332,7 +332,7 @@ def recording(cluster: Cluster) -> Recording:
 
 @pytest.fixture
 def alone(recording: Recording) -> HBaseStore:
-    """A store that alone writes its documents, however few."""
+    """An exclusive store that puts registers however few documents it writes."""
     return HBaseStore(URL, recording, RECORD, ask_times=partial(Times, put_from=1), exclusive=True)
 
 
@@ -383,7 +383,7 @@ def test_a_register_that_is_put_under_a_delete_marker_is_compared_and_set(
 
 @pytest.fixture
 def ageing(cluster: Cluster, store: HBaseStore) -> HBaseStore:
-    """The store on a table whose cells live for ten hours."""
+    """The store on a table whose cells expire after ten hours."""
     store.times = Times(ttl_s=36_000, clock=lambda: cluster.now / 1_000, wall_clock=lambda: cluster.now / 1_000)
     return store
 
@@ -629,7 +629,7 @@ def test_a_bulk_load_adds_what_its_last_run_says(store: HBaseStore, tmp_path: Pa
 
 
 class Failing(ModelGateway):
-    """Fails at one call of each kind."""
+    """Fails halfway through one of its writing calls."""
 
     calls_left = 0
 

@@ -1,4 +1,4 @@
-"""Regions as a gateway reports them, in words, and their rows from samples."""
+"""Regions as a gateway reports them, keys in words, and the regions' rows estimated from samples."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class SplitGateway(ModelGateway):
 
 
 def skewed(count: int) -> NDArray[np.uint64]:
-    """Return fingerprints whose bits are more often one value than the other, as those of real texts are."""
+    """Return fingerprints whose bits have one value more often than the other, as in real texts."""
     randoms = np.random.default_rng(1)
     bits = randoms.random((count, 64)) < randoms.uniform(0.35, 0.65, 64)
     return np.packbits(bits, axis=1).view(">u8").ravel().astype(np.uint64)
 
 
 def table(fingerprints: NDArray[np.uint64], keys: list[bytes]) -> tuple[SplitGateway, list[int]]:
-    """Return a table with the fingerprints' drawer rows, and how many each region has."""
+    """Return a table with the fingerprints' drawer rows, and the number of rows in each region."""
     cluster = Cluster()
     rows = [row.tobytes() for row in encode(LAYOUT, fingerprints).reshape(-1, 13)]
     for row in rows:
@@ -154,7 +154,7 @@ def test_a_key_in_words_has_its_segment_and_its_drawer(key: str, words: str) -> 
     assert key_in_words(bytes.fromhex(key)) == words
 
 
-# As a gateway reports them: with replicas, and without a server.
+# Regions as a gateway reports them: with replicas, and without a server.
 
 
 def test_thrift2_reports_each_region_once() -> None:

@@ -1,4 +1,4 @@
-"""How a table differs from what it should be, and the lines that mend it."""
+"""How a table differs from what it should be, and the shell lines that correct it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FOREVER = {"TTL": str(FOREVER_S)}
 
 
 def made(settings: TableSettings, **changed: dict[str, str]) -> Table:
-    """Return the table that a cluster makes of settings, the families' attributes changed."""
+    """Return the table that a cluster makes from settings, with the families' attributes changed."""
     found = [
         replace(family, attributes=FOREVER | family.attributes | changed.get(family.name, {}))
         for family in families(settings)

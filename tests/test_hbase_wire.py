@@ -1,4 +1,4 @@
-"""What is written as bytes is what thriftpy2 writes of the same objects."""
+"""hsimhash encodes calls as the same bytes that thriftpy2 writes for the same objects."""
 
 from __future__ import annotations
 

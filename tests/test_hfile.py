@@ -1,4 +1,4 @@
-"""HFiles: what is written is read again, what is damaged is told, what HBase could not load is refused."""
+"""HFiles: written files read back the same, damage is reported, and what HBase could not load is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def random_rows(count: int, seed: int = 1) -> Uint8s:
 
 
 def varied_cells(count: int) -> list[KeyValue]:
-    """Return cells that share rows, lengths, values, qualifiers' beginnings and timestamps, or do not."""
+    """Return cells, some of which share rows, lengths, values, qualifier prefixes or timestamps."""
     draw = random.Random(7)
     rows = [draw.randbytes(13) for _ in range(count // 3)]
     cells = {
@@ -90,7 +90,7 @@ def test_cells_of_all_lengths_come_back(tmp_path: Path, encoding: Encoding) -> N
     settings = {"encoding": encoding, "bloom": WHOLE_ROWS, "block_bytes": 4_096}
     written = write(path, append, **settings)
     assert read(path) == cells
-    assert write(path, lambda file: file.append_cells(cells), **settings) == written  # a block does not end with a call
+    assert write(path, lambda file: file.append_cells(cells), **settings) == written  # a call does not end a block
 
 
 @encodings
@@ -116,7 +116,7 @@ def test_columns_are_as_cells(tmp_path: Path, encoding: Encoding, size: int) -> 
     ids = [word + b"%06d" % place + b"x" * (place % 700 == 3) * 2_030 for place, word in enumerate(words)]
     cells = sorted(zip((row.tobytes() for row in rows), ids, strict=True))
     values = random.integers(0, 2, (len(cells), size), np.uint8)
-    values[500:600] = 1  # equal to the one before
+    values[500:600] = 1  # each equal to the previous value
     stamp = 1_700_000_000_123
     expected = [
         KeyValue(row, doc_id, stamp, value.tobytes()) for (row, doc_id), value in zip(cells, values, strict=True)
@@ -269,10 +269,10 @@ def test_the_bloom_filter_knows_its_keys_and_few_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "first", "second"),  # as HBase 2.6's MurmurHash computed them, the second with the first as its seed
+    ("key", "first", "second"),  # computed by HBase 2.6's MurmurHash, the second with the first as its seed
     [
         ("0102030405", 4142326558, 4275094381),
-        ("01020304fd", 183654573, 386977247),  # after whole words bytes are signed
+        ("01020304fd", 183654573, 386977247),  # bytes after the last whole word are signed
         ("01020304c8c9ca", 3453013418, 1545738876),
         ("c8ff030405060708090a0b0cc8", 3817143142, 3304976532),
     ],

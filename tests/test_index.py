@@ -1,4 +1,4 @@
-"""`HSimIndex` against brute force: every match, no other, for every layout, on every store."""
+"""`HSimIndex` compared with brute force: every match and no other, for every layout, on every store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_query_equals_brute_force(
     limit: int | None,
     data: st.DataObject,
 ) -> None:
-    # One of them: a cover for another distance takes up to a second to find.
+    # Only a few distances, because finding the cover for a new one takes up to a second.
     k = data.draw(st.sampled_from([*range(Layout.parse(name).max_distance + 3), 10]))
     queries, documents = values[:asked], {f"doc-{number}": value for number, value in enumerate(values[asked:])}
     for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
@@ -249,7 +249,7 @@ def test_a_path_means_an_embedded_index(tmp_path: Path, monkeypatch: pytest.Monk
         with pytest.raises(IndexExistsError):
             HSimIndex.create(place)
     monkeypatch.chdir(tmp_path)
-    with HSimIndex.open(Path("pages")) as index:  # a Path is no bare word
+    with HSimIndex.open(Path("pages")) as index:  # a Path is not a bare word
         assert index.count() == len(spellings)
 
 
@@ -258,7 +258,7 @@ def test_old_keywords_are_options_of_the_url_for_one_release(old: dict[str, Any]
     url = f"lmdb://{tmp_path / 'index'}"
     HSimIndex.create(url).close()
     with pytest.warns(DeprecationWarning, match="set them in the URL"), HSimIndex.open(url, **old) as index:
-        assert index.url == (f"{url}?lock_timeout=7s" if "lock_timeout_s" in old else url)  # an option it does not have
+        assert index.url == (f"{url}?lock_timeout=7s" if "lock_timeout_s" in old else url)  # LMDB ignores the others
     with HSimIndex.create(f"{url}?x=1") as made, pytest.warns(DeprecationWarning, match="URL"):
         assert HSimIndex.open(made.url, **old).full_url == made.url + ("?lock_timeout=7s" * ("lock_timeout_s" in old))
     with pytest.warns(DeprecationWarning, match="URL"), HSimIndex.open(f"{url}?lock_timeout=3s", **old) as index:

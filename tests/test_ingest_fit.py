@@ -52,7 +52,7 @@ def profile_of(url: str) -> Profile:
 
 
 def contents(url: str) -> tuple[Profile, list[Document]]:
-    """What an index holds, but for the times."""
+    """Return an index's profile and its documents, without the times."""
     with HSimIndex.open(url) as index:
         return index.profile, sorted(one._replace(first_seen=0) for one in index.documents())
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_fitted_goes_by_general_text(tmp_path: Path, url: str, ki
     assert profile_of(url) == Profile.named(profile)
 
 
-STEPS = {  # where a kill may fall: in the fit, after it, as the index is there, and in the job
+STEPS = {  # where a kill may happen: during the fit, after it, when the index is created, and in the job
     "fit": calls_of(Fit, "wanted"),
     "fitted": calls_of(Fit, "table"),
     "index": calls_of(files, "create_files"),
@@ -196,7 +196,7 @@ def test_inputs_that_grew_since_a_kill_do_not_change_the_table(
 
 
 def assert_a_killed_ingest_ends_as_an_undisturbed_one(url: str, folder: Path) -> None:
-    """Ingest into a new index on any store, kill that at work, and begin it again; its inputs grow later."""
+    """Ingest into a new index on any store, kill the process at work, and start it again; later ingest more inputs."""
     source, undisturbed = written(folder / "pages.jsonl", pages(150, 20)), f"lmdb://{folder / 'undisturbed'}"
     ingested(source, undisturbed)
     job = folder / "job"

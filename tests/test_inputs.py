@@ -1,4 +1,4 @@
-"""Reading inputs: every good record comes out, every bad one is named, and any position is a place to go on from."""
+"""Reading inputs: every good record is returned, every bad one is reported, and reading can resume at any position."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def batches_of(
 
 
 def contents(batches: list[Batch]) -> Found:
-    """The (id, text or hex fingerprint) pairs, and the (line, reason) pairs of rejects."""
+    """Return the (id, text or hex fingerprint) pairs, and the (line, reason) pairs of rejects."""
     pairs: list[tuple[str, str]] = []
     rejects: list[tuple[int, str]] = []
     for batch in batches:
@@ -64,7 +64,7 @@ def read(*names: object, **options: str) -> Found:
 
 
 def rejected(path: Path, data: bytes, **options: str) -> str:
-    """The reason for which the only record of a file is rejected."""
+    """Return why the only record of a file is rejected."""
     path.write_bytes(data)
     pairs, rejects = read(path, **options)
     assert not pairs
@@ -170,7 +170,7 @@ WRITERS: dict[str, Callable[[int], str]] = {
 
 
 def written(path: Path, form: str, values: list[int]) -> Path:
-    """Write `id<TAB>fingerprint`, or JSON strings, or JSON numbers, by the name of the file."""
+    """Write `id<TAB>fingerprint` lines, JSON strings or JSON numbers, depending on the name of the file."""
     words = [WRITERS[form](value) for value in values]
     if path.suffix == ".tsv":
         path.write_text("".join(f"{number}\t{word}\n" for number, word in enumerate(words)))
@@ -227,7 +227,7 @@ def test_what_contradicts_the_format_is_rejected_and_never_read_otherwise(tmp_pa
 def test_two_looks_at_a_large_file_read_little_of_it(tmp_path: Path) -> None:
     path = written(tmp_path / "in.tsv", "hex", [0xABCDEF0123456789] * 100_000)
     with path.open("ab") as file:
-        file.truncate(1 << 40)  # a hole: whoever reads on is not done today
+        file.truncate(1 << 40)  # a hole: reading all of it would take hours
     (found,) = find_inputs([str(path)], InputOptions())
     assert found.formats == ("hex",)
 
@@ -569,7 +569,7 @@ def test_an_empty_file_has_no_records(packing: str, tmp_path: Path) -> None:
     assert read(tmp_path / f"pages.jsonl{packing}") == ([], [])
 
 
-# Any block size, any place to go on from.
+# Any block size, and any place to resume.
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
 tsv_lines = st.one_of(st.binary(max_size=12), texts.map(str.encode), texts.map(lambda text: f"id\t{text}".encode()))
@@ -626,7 +626,7 @@ fingerprint_lines = st.one_of(
 
 
 def one_by_one(lines: list[bytes], formats: Formats) -> Iterator[tuple[str, int] | None]:
-    """What each line means, read in the plainest way; None for a bad one."""
+    """Yield what each line means, read in the plainest way, or None for a bad one."""
     for line in lines:
         if not line.strip(b" \r"):
             continue
@@ -658,10 +658,10 @@ def test_fingerprint_lines_are_what_they_are_one_by_one(lines: list[bytes], form
 
 
 def through_pipe(data: bytes, form: str = "tsv", block_bytes: int = BLOCK_BYTES) -> tuple[Found, list[Batch]]:
-    """Read a pipe that somebody wrote into."""
+    """Write data into a pipe, and read the documents from it."""
     reading, writing = os.pipe()
     try:
-        assert len(data) < 1 << 16  # so much fits into a pipe
+        assert len(data) < 1 << 16  # the capacity of a pipe
         os.write(writing, data)
         os.close(writing)
         batches = batches_of(f"/dev/fd/{reading}", format=form, block_bytes=block_bytes)
@@ -713,7 +713,7 @@ def test_a_stream_in_utf_16_that_is_cut_off_is_damage() -> None:
 
 def test_records_of_a_stream_that_lack_the_text_later_are_rejects_however_it_is_read() -> None:
     good, bad = b'{"id": "a", "text": "b"}\n', b'{"id": "c", "name": "d"}\n'
-    for block_bytes in (len(good), 40, 1_000):  # with 40 the second block has two records
+    for block_bytes in (len(good), 40, 1_000):  # with 40, the second block has two records
         (pairs, rejects), _ = through_pipe(good + 3 * bad, form="jsonl", block_bytes=block_bytes)
         assert pairs == [("a", "b")]
         assert rejects == [(line, 'no field "text"') for line in (2, 3, 4)]
@@ -728,7 +728,7 @@ def test_a_stream_whose_first_records_lack_the_text_is_refused_however_it_is_rea
 def test_what_a_file_told_before_a_stop_holds_behind_it(tmp_path: Path) -> None:
     values = [*range(FORMAT_LINES + 1), 2**64 - 5, *range(500)]
     path = written(tmp_path / "in.tsv", "signed", values)
-    path.write_text(f"{path.read_text()}last\t{2**63}\n")  # no signed number
+    path.write_text(f"{path.read_text()}last\t{2**63}\n")  # not a signed number
     batches = batches_of(path, block_bytes=1 << 10, format="fingerprints")
     assert [int(value, 16) for _, value in contents(batches)[0]] == values
     assert contents(batches)[1][0][0] == len(values) + 1

@@ -1,4 +1,4 @@
-"""Web archives: every page and text of them comes out, what is damaged is named, and any place is one to go on from."""
+"""Web archives: every page and text is returned, damage is reported, and reading can resume at any place."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ def test_a_stream_is_refused() -> None:
         find_inputs(["-"], InputOptions("warc"))
 
 
-_LONG = b"WARC/1.0\r\nContent-Length: 9999999999\r\n\r\nx\r\n\r\n"  # which is looked at again from its beginning
+_LONG = b"WARC/1.0\r\nContent-Length: 9999999999\r\n\r\nx\r\n\r\n"  # which is examined again from its beginning
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])

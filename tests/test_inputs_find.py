@@ -1,4 +1,4 @@
-"""What people name on a command line is read for what it is: texts, records, folders of both, with ids or without."""
+"""Inputs on a command line are read as what they are: texts, records, folders of both, with or without ids."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def texts(path: Path, **files: str) -> Path:
     return path
 
 
-# Texts by name.
+# Text files named on the command line.
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -138,7 +138,7 @@ def test_zeros_may_pad_a_packed_file(packing: str, tmp_path: Path) -> None:
 
 
 def shards(path: Path) -> Path:
-    """A folder as Spark and people leave them: texts, pages, records of every kind, marks."""
+    """Make a folder as Spark and people leave it: texts, records of every kind, and marker files."""
     folder = texts(path / "mixed", **{"a.txt": "a plain text", "sub/b.md": "another text"})
     (folder / "part-0.jsonl").write_bytes(json_lines([{"id": "j", "text": "from JSON"}]))
     (folder / "part-1.jsonl.gz").write_bytes(gzip.compress(json_lines([{"text": "no id"}])))
@@ -174,13 +174,13 @@ def test_a_folder_of_texts_and_records_is_read_for_what_it_holds_and_says_so(tmp
 def test_documents_of_two_folders_are_told_apart_by_the_folders_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever compares two copies of a folder has the same names in both."""
+    """Two copies of a folder that are compared contain the same names."""
     monkeypatch.chdir(tmp_path)
     alone = [doc_id for doc_id, _ in read(shards(tmp_path))[0]]
     shards(tmp_path).rename("b")
     shards(tmp_path)
     in_both = [doc_id for doc_id, _ in read("./mixed/", "b")[0]]
-    records = {"l", "j", "c", "p"}  # these ids stand in the records
+    records = {"l", "j", "c", "p"}  # these ids come from the records
     assert in_both == [
         doc_id if doc_id in records else f"{folder}/{doc_id}" for folder in ("mixed", "b") for doc_id in alone
     ]

@@ -1,4 +1,4 @@
-"""JSON in any framing: arrays, objects over several lines, lines; each value comes out once, wherever reads end."""
+"""JSON in any framing: arrays, multi-line objects or lines; each value is returned once, wherever reads end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blocks_of_values(data: bytes, size: int, start: Place | None = None) -> list
 
 
 def some_of(blocks: list[Block]) -> list[Block]:
-    """Return up to eight of the blocks, evenly spread: to go on from each one of hundreds takes minutes."""
+    """Return up to eight of the blocks, evenly spread, because resuming after each of hundreds takes minutes."""
     return blocks[:: 1 + len(blocks) // 8]
 
 

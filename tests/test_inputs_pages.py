@@ -1,4 +1,4 @@
-"""HTML in any value: pages, fragments and plain text are told apart, and nothing that browsers read empties a page."""
+"""HTML in any value: pages, fragments and plain text are told apart; no HTML that browsers display is read as empty."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_reference_of_a_million_digits_takes_no_time(written: str) -> None:
 
 
 def long_texts(language: str) -> list[str]:
-    """Twenty texts of a language, each of several documents of the sample."""
+    """Return twenty texts in a language, each made of several documents of the sample."""
     texts = [json.loads(line) for line in documents().read_text("utf-8").splitlines()]
     own = [
         one["text"].replace("\n", "") for one in texts if one["id"].startswith(f"{language}-") and "/" not in one["id"]
@@ -235,7 +235,7 @@ def test_tags_and_references_hide_no_duplicate(language: str, change: Callable[[
     assert {f"{at}/html" for at in range(20)} <= set(dropped)
 
 
-# Each value decides, in every format alike.
+# Each value is judged by itself, in the same way in every format.
 
 VALUES = {
     "page": PAGE.format(TEXT),
@@ -294,7 +294,7 @@ def test_a_second_look_reads_values_as_the_first_did(form: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("form", [*FORMS, "warc", "files"])
 def test_what_was_held_from_a_first_reading_is_read_as_without_it(form: str, tmp_path: Path) -> None:
-    """Several inputs, so several batches; some records have no id, others are rejected."""
+    """There are several inputs, and so several batches; some records have no id, others are rejected."""
     for number in range(4):
         folder = tmp_path / f"{number}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Inputs behind URLs: the same documents as of local files, resumed by ranges, and no secret shown."""
+"""Inputs behind URLs: the same documents as from local files, resumed by ranges, without showing secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet and CSV: every row comes out as a line of JSON would, and any place is one to go on from."""
+"""Parquet and CSV: every row is read as the same line of JSON would be, and reading can resume at any place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute  # which is an attribute of pyarrow then
+import pyarrow.compute  # which makes it an attribute of pyarrow
 import pyarrow.parquet as pq
 import pytest
 
@@ -43,7 +43,7 @@ def csv_file(path: Path, data: bytes, name: str = "in.csv") -> Path:
     return path / name
 
 
-# Both.
+# Both formats.
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])

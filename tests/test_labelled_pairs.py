@@ -1,4 +1,4 @@
-"""The benchmark of quality counts right: on a few texts whose pairs are known."""
+"""The benchmark of quality counts correctly, tested on a few texts whose pairs are known."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LABELS = {"a": "ferry", "b": "ferry", "c": "bread", "d": "bread"}  # e and f hav
 
 @pytest.fixture
 def given(tmp_path: Path) -> LabelledSet:
-    """A set of six texts: two pairs to be found, and two texts of equal words without labels."""
+    """A set of six texts: two pairs to be found, and two texts with the same words that have no labels."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     with gzip.open(folder / "docs.jsonl.gz", "wt", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""A layout is proved, not trusted: every named one is shown complete, exhaustively over the blocks, then at random."""
+"""Layouts are proved, not trusted: each named one is shown to be complete, exhaustively over blocks, then at random."""
 
 import itertools
 import math
@@ -17,7 +17,7 @@ named = st.sampled_from([Layout.named(name) for name in LAYOUT_NAMES])
 
 @st.composite
 def any_layout(draw: st.DrawFn) -> Layout:
-    """A named layout, or one of up to 8 blocks of any widths."""
+    """Draw a named layout, or one with up to 8 blocks of any widths."""
     if draw(st.booleans()):
         return draw(named)
     count = draw(st.integers(1, 8))
@@ -28,7 +28,7 @@ def any_layout(draw: st.DrawFn) -> Layout:
 
 @st.composite
 def flips(draw: st.DrawFn, most: int) -> int:
-    """A word with at most `most` bits set."""
+    """Draw a word with at most `most` bits set."""
     return sum(1 << bit for bit in draw(st.sets(st.integers(0, 63), max_size=most)))
 
 
@@ -37,9 +37,10 @@ def untouched(layout: Layout, flipped: set[int]) -> bool:
 
 
 def atoms(layout: Layout) -> list[int]:
-    """One bit position for each class of positions that lie in the same drawers' segments: flips within one are alike.
+    """Return one bit position for each class of positions that lie in the same drawers' segments.
 
-    Positions beyond a segment's first 32 bits are left out of the drawer, which only makes more drawers untouched.
+    Flips within one class have the same effect. Positions beyond a segment's first 32 bits are not part of the drawer,
+    which can only leave more drawers untouched.
     """
     return [positions[0] for positions in cells(layout)]
 

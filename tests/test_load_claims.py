@@ -1,4 +1,4 @@
-"""`ingest --on-duplicate skip --claim`: counts that a kill does not change, and what refuses."""
+"""`ingest --on-duplicate skip --claim`: a kill does not change the counts, and wrong options are refused."""
 
 from __future__ import annotations
 

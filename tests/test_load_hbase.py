@@ -1,4 +1,4 @@
-"""Ingest into HBase, on the model: the rate, the job folder, what is asked of the table."""
+"""Ingest into HBase, on the model: the rate, the job folder, and what is read from the table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(is_old: bool, tm
     observer = Observer(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
     assert not load(first, tmp_path, 100, observer, limits=SLICES).is_complete
     assert 0 < first.count() < 100
-    if is_old:  # a release that wrote no token
+    if is_old:  # as written by a release without tokens
         path = tmp_path / "job" / "runs" / "merged.json"
         path.write_text(
             json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "token"})

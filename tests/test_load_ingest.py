@@ -1,4 +1,4 @@
-"""Ingest: the index and the decisions of documents that come one by one, wherever a kill or a stop fell."""
+"""Ingest makes the same index and decisions as taking documents one by one, wherever a kill or a stop happens."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ SMALL = IngestLimits(
     block_bytes=60,
     step_documents=3,
 )
-SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
+SMALL_BYTES = 8_000  # inputs with fewer bytes are ingested with the small limits
 PROFILE = Profile.named("auto-1")
 Documents = list[tuple[str, int]] | list[tuple[str, Signature]]
-# Few ids and close fingerprints: documents return, move, and lie at every distance up to beyond k.
+# Few ids and close fingerprints, so that documents repeat, move, and lie at every distance up to beyond k.
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文"])
 values = st.sampled_from([0, 1, 3, 7, 15, 31, 0b10_0001, 2**63, 2**63 + 1])
-# Few sketches, in pairs that lie 14 to 17 bits apart, or nearer or farther; few keys, two of them under one prefix.
+# Few sketches, with pairs 14 to 17 bits apart, and nearer and farther ones; few keys, two of them under one prefix.
 signatures = st.builds(
     Signature,
     values,
@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 @dataclass
 class OneByOne:
-    """An index as a dictionary, asked and filled document by document."""
+    """An index as a dictionary, queried and filled one document at a time."""
 
     held: dict[str, Signature]
     mode: str
@@ -112,7 +112,7 @@ def shown(signature: Signature) -> dict[str, str]:
 
 
 def stored(given: Documents, profile: str) -> list[tuple[str, Signature]]:
-    """Return documents as an index with this profile has them."""
+    """Return documents as an index with this profile stores them."""
     has_signatures = profile != "auto-1"
     return [(doc_id, one if has_signatures else Signature(one[0])) for doc_id, one in given]
 
@@ -126,7 +126,7 @@ def contents(index: HSimIndex) -> dict[str, int]:
 
 
 def write(path: Path, given: Documents) -> Path:
-    """Write fingerprints as .tsv, signatures as .json."""
+    """Write fingerprints to a .tsv file, or signatures to a .json file."""
     is_tsv = path.suffix == ".tsv"
     lines = (f"{doc_id}\t{one:016x}" if is_tsv else json.dumps({"id": doc_id, **shown(one)}) for doc_id, one in given)
     path.write_text("".join(f"{line}\n" for line in lines))
@@ -153,7 +153,7 @@ def load(
 
 
 def stopping_after(number: int) -> Observer:
-    """Ask an ingest to stop when it has looked so many times whether it must."""
+    """Return an observer that stops an ingest after `number` checks whether to stop."""
     remaining = itertools.count(number, -1)
     return Observer(stop=lambda: next(remaining) <= 0)
 
@@ -174,7 +174,7 @@ def filled(folder: Path, before: Documents, kind: str = "lmdb", profile: str = "
     return index
 
 
-# Kills. Whatever becomes durable ends in fsync: raising there, at each in turn, stops the work between any two steps.
+# Kills. Every durable step ends with fsync, so raising at each fsync in turn stops the work between any two steps.
 
 
 class KilledError(BaseException):
@@ -239,7 +239,7 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
     with filled(folder, before, kind, profile) as index:
         summary = load_with_kills(index, write(folder / "in.json", given), mode, kills_at, is_before=is_before)
         assert held(index) == oracle.held
-        assert lines_in(summary, "tags") == (tags_of(expected) if mode == "tag" else [])
+        assert lines_in(summary, "tags") == tags_of(expected, mode)
         verdicts = [one["verdict"] for one in expected]
         counts = summary.counts
         assert (counts.added, counts.unchanged, counts.duplicates) == tuple(
@@ -249,8 +249,9 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
         assert (counts.documents, counts.replaced) == (len(given), verdicts.count("changed"))
 
 
-def tags_of(decisions: list[dict[str, object]]) -> list[dict[str, object]]:
-    return [{name: part for name, part in one.items() if name != "verdict"} for one in decisions]
+def tags_of(decisions: list[dict[str, object]], mode: str) -> list[dict[str, object]]:
+    listed = {"add": [], "skip": [one for one in decisions if one["verdict"] == "duplicate"], "tag": decisions}[mode]
+    return [{name: part for name, part in one.items() if name != "verdict"} for one in listed]
 
 
 @slow
@@ -298,7 +299,7 @@ def test_a_stop_loses_nothing_and_doubles_nothing(
         summary = load(index, path, mode)
         assert held(index) == oracle.held
         assert summary.counts.documents == len(given)
-        assert lines_in(summary, "tags") == (tags_of(expected) if mode == "tag" else [])
+        assert lines_in(summary, "tags") == tags_of(expected, mode)
 
 
 @given(
@@ -337,7 +338,7 @@ def test_a_decision_that_an_earlier_release_wrote_is_taken_up() -> None:
 
 
 def test_many_equals_of_documents_that_moved_away_are_all_passed_over() -> None:
-    """The index's first matches are all replaced within the batch: the next one must still be found."""
+    """The batch replaces all of the index's first matches; the next one must still be found."""
     count = 50
     doc_ids = [f"{number:02}" for number in range(count)]
     with HSimIndex.create(f"memory://moved-{next(_numbers)}", layout="4", distance=3) as index:
@@ -551,14 +552,14 @@ def test_a_finished_job_that_a_restored_backup_does_not_know_begins_anew(mode: s
     with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
         summary = load(index, path, mode)
         assert summary.job == job
-        assert not summary.is_repeated  # what it knows is the job before
+        assert not summary.is_repeated  # the index remembers the job's earlier run
         assert summary.counts.added == 0
         index.compact()
         assert load(index, path, mode).is_repeated
 
 
 def restore(backup: Path, index: Path) -> None:
-    """Put a backup's files in the place of the index's own, as a user would."""
+    """Replace the index's files with those of a backup, as a user would."""
     for path in index.glob("data*"):
         path.unlink()
     shutil.copytree(backup, index, symlinks=True, dirs_exist_ok=True)
@@ -576,7 +577,7 @@ def test_the_same_again_does_nothing_until_fresh_brings_back_what_was_removed(mo
         (first.job / "notes.txt").write_text("mine")
         fresh = load(index, path, mode, fresh=True)
         assert (fresh.is_repeated, fresh.counts.added, index.count()) == (False, 1, 2)
-        assert (first.job / "notes.txt").read_text() == "mine"  # no file of the job
+        assert (first.job / "notes.txt").read_text() == "mine"  # not a file of the job
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
@@ -602,7 +603,7 @@ FORGOTTEN = "the index does not have the results of this finished job, so its in
 
 
 def write_as(suffix: str, folder: Path, number: int) -> Path:
-    """Write so many documents: with fingerprints as .tsv, else with texts."""
+    """Write `number` documents: with fingerprints for .tsv, otherwise with texts."""
     if suffix == ".tsv":
         return write(folder / "in.tsv", MANY[:number])
     path = folder / f"in{suffix}"
@@ -613,7 +614,7 @@ def write_as(suffix: str, folder: Path, number: int) -> Path:
 
 
 def make_earlier(job: Path) -> None:
-    """Make a job one of 0.1.0, which wrote no token and no formats of fingerprints."""
+    """Turn a job into one of release 0.1.0, which did not write a token or the formats of fingerprints."""
     checkpoint = json.loads((job / "checkpoint.json").read_text())
     del checkpoint["token"], checkpoint["position"]["formats"]
     (job / "checkpoint.json").write_text(json.dumps(checkpoint))
@@ -634,7 +635,7 @@ def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path:
 
 
 def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
-    """Leave a job behind that is at merging."""
+    """Leave behind a job that was interrupted while it was merging."""
     told: list[str] = []
     observer = Observer(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
     summary = load(index, path, observer=observer)
@@ -650,7 +651,7 @@ def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wr
         interrupted(index, path, mode, job=tmp_path / "job")
     restore(tmp_path / "backup", tmp_path / "index")
     with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
-        if mode == "add":  # nothing of it was in the index
+        if mode == "add":  # nothing from this job was in the index
             assert load(index, path, mode, job=tmp_path / "job").counts.added == len(MANY)
         else:
             with pytest.raises(HsimhashError, match=r"the index lacks some of its results.*fresh=True"):
@@ -696,11 +697,11 @@ def test_decisions_are_deleted_when_the_job_is_done(mode: str, tmp_path: Path) -
         assert not (job / "decisions.jsonl").exists()
 
 
-# Going on, or not.
+# Resuming a job, or not.
 
 
 def interrupted(index: HSimIndex, path: Path, mode: str = "add", asks: int = 2, **options: object) -> None:
-    """Leave an unfinished job behind that has acknowledged something, by a stop that is asked for so many times."""
+    """Leave behind an unfinished job that has acknowledged something, stopped after `asks` checks whether to stop."""
     summary = load(index, path, mode, stopping_after(asks), **options)
     assert not summary.is_complete
     assert summary.counts.documents > 0
@@ -764,7 +765,7 @@ def test_tags_elsewhere_write_over_nothing_that_an_earlier_job_did_not_write(bef
         assert tags.read_text() == "mine"
         assert load(index, path, "tag", tags=tags, fresh=True).to_json()["tags"] == str(tags)
         assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["a", "b"]
-        write(path, [("c", 5)])  # other inputs begin a job that has ended anew
+        write(path, [("c", 5)])  # other inputs restart a finished job
         assert load(index, path, "tag", tags=tags).counts.documents == 1
     assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["c"]
 
@@ -898,7 +899,7 @@ def test_a_silent_stream_takes_no_memory() -> None:
     (stream,) = find_inputs(["-"], InputOptions())
     held = []
     tracemalloc.start()
-    for _ in range(2):  # the first round fills the interpreter's own stocks
+    for _ in range(2):  # the first round fills the interpreter's own caches
         for _ in range(3_000):
             gathering.take(stream, Batch(0, Records(), Position()), None)
         held.append(tracemalloc.get_traced_memory()[0])
@@ -912,7 +913,7 @@ def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, obser
     try:
         os.write(writing, "".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given).encode())
         os.close(writing)
-        # The same name every time, as stdin has: the descriptor's number would differ.
+        # The same name every time, as with stdin; otherwise the descriptor's number would differ.
         os.dup2(reading, 99)
         return load(index, Path("/dev/fd/99"), mode, observer, reading=InputOptions("fingerprints"), job=job)
     finally:
@@ -980,6 +981,6 @@ def test_a_job_of_add_goes_on_with_other_options_of_decisions_and_adds_up_its_se
         summary = load(index, path, max_sketch=4)
         assert (summary.is_complete, summary.counts.added) == (True, 20)
         assert 1_000 < summary.seconds < 1_900
-        (summary.job / "runs").mkdir()  # as a kill at the very end leaves it
+        (summary.job / "runs").mkdir()  # as after a kill at the very end
         assert load(index, path).is_repeated
         assert not (summary.job / "runs").exists()

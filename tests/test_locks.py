@@ -1,4 +1,4 @@
-"""Locks on files: who has one, and that none stays behind."""
+"""Locks on files: which process holds one, and that no lock is left behind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_lock_is_not_taken_on_a_file_that_was_replaced_since_it_was_opened(
     def replacing(fd: int, kind: int) -> None:
         opened.append(fd)
         if len(opened) == 1:
-            path.unlink()  # as its last holder does
+            path.unlink()  # as its previous holder does
             path.touch()
         flock(fd, kind)
 

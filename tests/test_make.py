@@ -1,4 +1,4 @@
-"""The make targets: what they run, that they fail early, and that what is missing is skipped with a reason."""
+"""The make targets: what they run, that they fail early, and the reasons they give for skipping tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTEGRATION = TOP / "tests" / "integration"
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run make for a virtual environment that exists nowhere, and which it may not make."""
+    """Run make with a virtual environment that does not exist and that make cannot create."""
     of_make = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "TESTS")
     kept = {name: value for name, value in os.environ.items() if name not in of_make}
     command = ["make", "VENV=/nonexistent/venv", *words]

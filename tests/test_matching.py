@@ -1,4 +1,4 @@
-"""Queries in batches: what is near each of them among the rows of buckets."""
+"""Queries in batches: what is near each query among the rows of buckets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYOUT = Layout.named("4")
 
 
 class OneBucket(View):
-    """Rows under the first of the prefixes that it is asked for."""
+    """Has rows only under the first of the requested prefixes."""
 
     def __init__(self, fingerprints: np.ndarray) -> None:
         prefix = int.from_bytes(LAYOUT.prefixes(0)[0], "big")
@@ -75,7 +75,7 @@ def test_many_pairs_match_as_each_by_itself_does(
 
 
 class Listing(View):
-    """Documents by their fingerprints, some under more than one."""
+    """Documents by fingerprint, some of them under more than one."""
 
     def __init__(self, listed: dict[int, list[Document]]) -> None:
         self.listed = listed

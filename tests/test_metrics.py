@@ -1,4 +1,4 @@
-"""Numbers to watch: counted in this process, and scraped from a command that runs."""
+"""Metrics: counted in this process, and scraped from a running command."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ASK = one_call(Call(THRIFT2.THBaseService, "getThriftServerType", ()))
 
 
 def values(exposition: bytes) -> dict[str, float]:
-    """The samples of an exposition, by name and labels as they are written there, without the buckets."""
+    """Return the samples of an exposition by their names and labels as written there, without the buckets."""
     return {
         sample.name + "".join(f"{{{value}}}" for value in sample.labels.values()): sample.value
         for family in text_string_to_metric_families(exposition.decode())
@@ -126,7 +126,7 @@ def test_gateways_count_replies_failures_time_outs_and_connections() -> None:
         caller = Caller(pool)
         metrics.enable()
         gateway.refusals = ["getThriftServerType"]
-        caller.run([ASK], width=1)  # the second try is answered
+        caller.run([ASK], width=1)  # the second try succeeds
         numbers = values(metrics.exposition())
         assert numbers[f"hsimhash_gateway_replies_total{{{name}}}"] == 2
         assert numbers[f"hsimhash_gateway_failures_total{{{name}}}"] == 1

@@ -32,7 +32,7 @@ Triples = NDArray[np.int64]  # rows of (left, right, distance), in order
 
 
 def brute_force(values: NDArray[np.uint64], k: int, *, least: int = 1) -> Triples:
-    """All pairs within k bits, at least `least` of them, by comparing all with all."""
+    """Return all pairs that differ in `least` to `k` bits, by comparing every two values."""
     found = [np.empty((0, 3), np.int64)]
     for start in range(0, len(values), 4):
         distances = np.bitwise_count(values[start : start + 4, None] ^ values[start:])
@@ -60,7 +60,7 @@ def firsts(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 
 
 def between_firsts(values: NDArray[np.uint64], k: int) -> Triples:
-    """What `find_pairs` promises: the pairs of distinct fingerprints, by their first occurrences."""
+    """Return what `find_pairs` promises: the pairs of distinct fingerprints, by their first occurrences."""
     first = np.unique(firsts(values))
     rows = brute_force(values[first], k)
     rows[:, :2] = first[rows[:, :2]]
@@ -68,7 +68,7 @@ def between_firsts(values: NDArray[np.uint64], k: int) -> Triples:
 
 
 def planted(count: int, seed: int = 7) -> NDArray[np.uint64]:
-    """Random fingerprints, a tenth of them 0 to 8 bits beside others, shuffled."""
+    """Return shuffled random fingerprints, a tenth of which differ from another one in 0 to 8 bits."""
     rng = np.random.default_rng(seed)
     values = rng.integers(0, 2**64, count, np.uint64)
     near = count // 10
@@ -255,7 +255,7 @@ def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(
             find_pairs(planted(300_000), memory_bytes=1 << 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert raised.value.errno == errno.EFBIG  # as a full disk is ENOSPC
+    assert raised.value.errno == errno.EFBIG  # a full disk would be ENOSPC
     assert str(raised.value.filename).startswith(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -360,4 +360,4 @@ def test_finding_pairs_takes_little_more_memory_than_they_do() -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 30 * pairs  # bytes: a pair has 17
+    assert peak < 30 * pairs  # bytes; a pair takes 17

@@ -1,4 +1,4 @@
-"""Clusters against the plain ways and all pairs compared."""
+"""Clusters compared with those of plain algorithms that compare all pairs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Documents = tuple[NDArray[np.uint64], NDArray[np.int64], int]
 
 @st.composite
 def documents(draw: st.DrawFn) -> Documents:
-    """Fingerprints with near and equal ones among them, a rank, and k."""
+    """Draw fingerprints, some of them near or equal to others, a rank, and k."""
     values = np.array(draw(crowds(40)), np.uint64)
     rank = np.array(draw(st.permutations(range(len(values)))), np.int64)
     return values, rank, draw(st.integers(0, 3))
@@ -70,7 +70,7 @@ def test_linking_holds_a_part_of_the_pairs_only() -> None:
     finally:
         tracemalloc.stop()
     assert not cluster.any()
-    assert peak < blocks * pairs * 17 / 2  # bytes of a pair
+    assert peak < blocks * pairs * 17 / 2  # bytes; a pair takes 17
 
 
 @given(documents(), st.integers(1, 12))

@@ -1,4 +1,4 @@
-"""Clusters of crowds, whose pairs are not listed, against all compared with all."""
+"""Clusters of crowds, whose pairs are not listed, compared with brute force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Numbers = NDArray[np.uint64]
 
 
 def flipped(rng: np.random.Generator, values: Numbers, most: int) -> Numbers:
-    """Values with up to `most` of their bits flipped."""
+    """Return the values, each with up to `most` of its bits flipped."""
     values = values.copy()
     for _ in range(most):
         values ^= np.uint64(1) << rng.integers(0, 64, len(values), np.uint64) * rng.integers(
@@ -33,7 +33,7 @@ def flipped(rng: np.random.Generator, values: Numbers, most: int) -> Numbers:
 
 
 def crowded(seed: int, count: int, *, signed: bool, keying: Keying = Keying.WHOLE) -> Signatures:
-    """A few crowds of different widths among documents alone, some equal, some with one key or one fingerprint."""
+    """Return crowds of different widths among single documents; some are equal, or share a key or a fingerprint."""
     rng = np.random.default_rng(seed)
     bases = rng.integers(0, 2**64, 5, np.uint64)
     chosen = rng.integers(0, len(bases), count)
@@ -109,7 +109,7 @@ def test_clusters_of_crowds_are_those_of_all_pairs(
     found = find_crowded(signatures, max_distance=k, max_sketch=most)
     stars, whole = plain_stars(near, order), plain_components(near, order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crowds, "MOST_LISTED", most_listed)  # of crowds with more members no pairs are listed
+        patch.setattr(crowds, "MOST_LISTED", most_listed)  # pairs of larger crowds are not listed
         assert star(values, found, rank).kept.tolist() == stars
         assert components(values, found, rank).kept.tolist() == whole
         cut = components(values, found, rank, max_cluster_size=100)
@@ -122,7 +122,7 @@ def test_clusters_of_crowds_are_those_of_all_pairs(
 
 
 def refused(signatures: Signatures, rank: NDArray[np.int64], fails: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pairs of signatures one of whose documents fails with the one that is kept of the other, which comes first."""
+    """Return the pairs of signatures where a document of one fails with the other's kept, higher-ranked document."""
     _, vertex = np.unique(
         np.stack([signatures.fingerprints, signatures.sketches, signatures.keys]), axis=1, return_inverse=True
     )
@@ -204,7 +204,7 @@ def test_a_crowd_within_another_is_left_out() -> None:
 
 
 def test_pairs_within_crowds_are_not_listed() -> None:
-    """The pairs that are listed grow with the documents, not with the square of a crowd."""
+    """The number of listed pairs grows with the number of documents, not with the square of a crowd's size."""
     listed = []
     for count in (1_000, 2_000, 4_000):
         rng = np.random.default_rng(count)

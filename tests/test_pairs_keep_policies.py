@@ -1,4 +1,4 @@
-"""Keep policies: what is read as one, which document ranks first, what a field's values count as."""
+"""Keep policies: how they are parsed, which document ranks first, and how a field's values count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of signatures against all compared with all, by the rule as it is said."""
+"""Pairs of signatures compared with brute force, by the rule as it is documented."""
 
 from __future__ import annotations
 

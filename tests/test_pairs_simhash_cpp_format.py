@@ -1,4 +1,4 @@
-"""Lines of decimal numbers: what is read as one, what is refused by its line, how lists are written."""
+"""Lines of decimal numbers: what is accepted, what is refused with its line, and how lists are written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX = b"18446744073709551615"
 
 
 class Trickle(io.RawIOBase):
-    """A stream of which each read gives only so many bytes."""
+    """A stream that returns at most `size` bytes per read."""
 
     def __init__(self, data: bytes, size: int) -> None:
         self._rest, self._size = data, size

@@ -1,4 +1,4 @@
-"""`duplicates`: against brute force, against `hsimhash dedup`, and what it refuses."""
+"""`duplicates`: compared with brute force and with `hsimhash dedup`, and what it refuses."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_column_of_a_data_frame_is_deduplicated_by_position_or_by_id() -> None
     assert (cluster.kept, cluster.members, cluster.dropped) == ("c", ("a", "c"), ("a",))
     assert named[0] is named.clusters[0]
     numbered = hsimhash.duplicates(frame["text"], ids=np.arange(10, 14))
-    assert repr(numbered.drop) == "[12]"  # as plain numbers
+    assert repr(numbered.drop) == "[12]"  # printed as a plain number
 
 
 def test_the_results_print_what_they_are() -> None:

@@ -1,4 +1,4 @@
-"""Partial answers: what servers that do not answer leave out, and that `missing` says so; `partial=True` elsewhere."""
+"""Partial answers: what servers that do not answer leave out is listed in `missing`; `partial=True` on other stores."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ URL = "hbase://model/partial"
 
 
 class SilentGateway(ModelGateway):
-    """A gateway to a cluster of which some ranges of rows do not answer, as those of a lost region server."""
+    """A gateway to a cluster in which some ranges of rows do not answer, like those of a lost region server."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -115,7 +115,7 @@ def test_what_is_left_out_has_all_its_drawers_among_the_missing_ones(
 def test_an_answer_in_part_names_the_drawers_that_are_silent() -> None:
     query = Signature(0x0123456789ABCDEF, 0, 5)
     index, gateway, _ = made("4", [query])
-    gateway.silent = [(b"\x45", b"\x46"), (b"\xcd", b"\xce")]  # segments 4567 and cdef, of drawers 2 and 4
+    gateway.silent = [(b"\x45", b"\x46"), (b"\xcd", b"\xce")]  # segments 4567 and cdef, in drawers 2 and 4
     found = index.query(query, partial=True)
     assert [match.doc_id for match in found] == ["0"]
     assert found.missing == (2, 4)
@@ -128,13 +128,13 @@ def test_documents_that_cannot_be_read_count_for_the_drawers_that_have_them() ->
     gateway.silent = [(register, register + b"\x00")]
     found = index.query(query, partial=True)
     assert [match.doc_id for match in found] == ["0"]
-    assert found.missing == (1, 2, 3)  # the two differ in drawer 4
+    assert found.missing == (1, 2, 3)  # the two documents differ in drawer 4
 
 
 def test_whether_the_index_was_replaced_is_not_known_without_its_record() -> None:
     index, gateway, _ = made("4", [Signature(7)])
     gateway.silent = [(b"\x00\x00\x00\x00\xff", b"\x00\x00\x00\x01")]
-    assert index.query(7, partial=True).missing == ()  # it was there a moment ago
+    assert index.query(7, partial=True).missing == ()  # the record was there a moment ago
     gateway.cluster.advance(60_000)
     assert index.query(7, partial=True).missing == (RECORD_FLAG,)
 

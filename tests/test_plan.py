@@ -1,4 +1,4 @@
-"""Layouts compared: the published numbers, the skew of a sample, the recommendation."""
+"""Comparing layouts: the published numbers, the skew of a sample, the recommendation."""
 
 import json
 from dataclasses import replace
@@ -83,7 +83,7 @@ def test_layouts_are_compared_beyond_their_own_distance() -> None:
     for prices in (LMDB_PRICES, HBASE_PRICES):
         costs = {layout.name: cost(layout, 10**6, 6, prices) for layout in layouts_of(6)}
         assert costs["4"].cover.bucket_count > len(costs["4"].layout.drawers)
-        assert recommend(list(costs.values()))[0] is costs["4"]  # 52 reads, and a seventh of the rows of 28 drawers
+        assert recommend(list(costs.values()))[0] is costs["4"]  # 52 reads, but a seventh of the rows of 28 drawers
 
 
 def test_the_size_on_hbase_counts_both_families() -> None:
@@ -158,7 +158,7 @@ def test_a_layout_is_outgrown_where_another_one_is_recommended() -> None:
 
 
 def test_a_skewed_sample_shows_its_hot_bucket() -> None:
-    sample = np.arange(1_000, dtype=np.uint64)  # all in one bucket of three drawers
+    sample = np.arange(1_000, dtype=np.uint64)  # three of the drawers have them all in one bucket
     skewed = cost(Layout.named("4"), 10_000, 3, LMDB_PRICES, sample=sample)
     assert skewed.hottest_bucket == 10_000
     assert skewed.candidates_p99 is not None

@@ -1,4 +1,4 @@
-"""The URL of an index on PostgreSQL: what is ours, what is libpq's, and what it never holds."""
+"""The URL of an index on PostgreSQL: our own options, those for libpq, and what it must not contain."""
 
 from __future__ import annotations
 

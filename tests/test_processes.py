@@ -1,4 +1,4 @@
-"""The children of the tests themselves."""
+"""The child processes that the tests themselves start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_child_ends_where_its_parent_fails() -> None:
     before = children()
     with pytest.raises(LookupError), forked(threading.Event().wait):
         failing()
-    wait_until(lambda: children() <= before)  # others may be ending
+    wait_until(lambda: children() <= before)  # other children may just be ending
 
 
 def test_a_forked_child_that_takes_too_long_ends_and_tells_where_it_was() -> None:

@@ -1,4 +1,4 @@
-"""Calls with limits: what takes too much, crashes or raises has no result, and all others do."""
+"""Calls with limits: a call that takes too much, crashes or raises has no result; all others do."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ LIMITS = CallLimits(cpu_s=0.5, memory_bytes=64 << 20)
 
 
 def act(what: str) -> str:
-    """A call that does what a foreign parser may do."""
+    """Do what a foreign parser might do."""
     match what.partition(" "):
         case "spin", _, _:
             while True:
                 pass
-        case "match", _, _:  # in C code, which hears no signal handler of Python
+        case "match", _, _:  # in C code, where Python's signal handlers do not run
             import re
 
             re.match("(a*)*b", "a" * 60)

@@ -1,4 +1,4 @@
-"""Slow queries are logged once, with what they read, whatever the store; others are not."""
+"""Slow queries are logged once, with what they read, on every store; other queries are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands and code of the README and the other pages, run as they stand; and that what they name is there."""
+"""The commands and code of the README and the other pages run as written, and everything that they name exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGES = [*TOP.glob("*.md"), *TOP.glob("schema/*.md"), *DOCS.values()]
 
 
 def doc(name: str) -> str:
-    """Return the text of a page of the documentation."""
+    """Return the text of a documentation page."""
     return DOCS[name].read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""`relayout`: another layout for the documents of an index, whatever interrupts it."""
+"""`relayout` gives the documents of an index another layout, whatever interrupts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token that is repeated in one copy of a text does not hide the other: markup that was left in, a site's name."""
+"""A token repeated in one copy of a text, such as leftover markup or a site's name, does not hide the other copy."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.support.effort import tries
 MARKUP = ("<p>", "<br/>", "&nbsp;", "[ad]", "* * *")
 NAMES = ("Harbour News", "Новости порта", "港口新闻", "Harbour Daily News Online", "http://example.org/news?page=1")
 COUNTS = (5, 20, 100, 500)
-PLACES = 4  # of a text, in which a token is repeated
+PLACES = 4  # where a token is repeated in a text
 _NEWS = json.loads(Path(__file__).with_name("data").joinpath("ferry.json").read_text(encoding="utf-8"))
 IN_EIGHTEEN_LANGUAGES = [*_NEWS["unspaced"].values(), *_NEWS["spaced"].values()]  # 77 to 334 characters
 _SAMPLE = map(json.loads, sample.documents().read_text("utf-8").splitlines())
 ORIGINALS = [one["text"] for one in _SAMPLE if "/" not in one["id"] and len(one["text"]) > 220]
-# Texts of 250 to 311 characters of Chinese, and of 380 of English: in shorter ones a name may hide a copy.
+# Chinese texts of 250 to 311 characters, and English ones of 380: in shorter texts, a name may hide a copy.
 SHORT = [text[:380] if text.isascii() else text for text in ORIGINALS if text.isascii() or len(text) >= 250]
 
 
 def repeated(text: str, token: str, count: int) -> str:
-    """Return the text with a token so many times in it, between words, or between characters if it has no spaces."""
+    """Return the text with a token inserted `count` times between words, or between characters if it has no spaces."""
     gap = " " if " " in text else ""
     units = text.split(gap) if gap else list(text)
     for place in reversed(range(PLACES)):
@@ -40,7 +40,7 @@ def repeated(text: str, token: str, count: int) -> str:
 
 
 def between_sentences(text: str, token: str, count: int) -> str:
-    """Return the text with a token so many times in it, each time after a sentence, or as often after each."""
+    """Return the text with a token inserted `count` times after sentences, spread evenly over them."""
     parts = sentences(text, "en" if text.isascii() else "zh")
     ends = range(count, count * len(parts) + 1, count)
     times = [end // len(parts) - (end - count) // len(parts) for end in ends]
@@ -50,7 +50,7 @@ def between_sentences(text: str, token: str, count: int) -> str:
 def share_found(
     texts: Sequence[str], token: str, count: int, place: Callable[[str, str, int], str] = repeated, **options: Any
 ) -> float:
-    """Return of how many texts `duplicates` finds the copy in which a token is repeated."""
+    """Return the share of texts for which `duplicates` finds the copy in which a token is repeated."""
     found = hsimhash.duplicates([*texts, *(place(text, token, count) for text in texts)], **options)
     kept = {member: cluster.kept for cluster in found for member in cluster.members}
     return sum(at in kept and kept[at] == kept.get(at + len(texts)) for at in range(len(texts))) / len(texts)

@@ -1,4 +1,4 @@
-"""The 13 bytes: encode, decode, ranges, splits, document ids."""
+"""The 13 bytes of a rowkey: encode, decode, ranges, splits, document ids."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
-"""No secret of a URL is shown, logged or stored, wherever the URL is given and however it is written.
+"""No secret in a URL is shown, logged or stored, wherever the URL is passed and however it is written.
 
-URLs are generated with planted secrets. Each is given to a command, to the Python API, to a variable or to a settings
-file. No server is needed: URLs of stores with secrets are refused, and those of inputs lead to a closed port.
+URLs are generated with planted secrets. Each is passed to a command or the Python API, or set in a variable or a
+settings file. No server is needed: URLs of stores with secrets are refused, and those of inputs lead to a closed port.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.effort import tries
 
 pytestmark = [pytest.mark.every_case, pytest.mark.usefixtures("in_empty_folder")]
 
-TRIES = tries(2_500, 60)  # of each of the four places that take URLs
+TRIES = tries(2_500, 60)  # for each of the four places that take URLs
 WORD = "zq"  # begins each part of a secret, and nothing else
 ODD = "/?#@&=:;%+ '\"\\中"
 STORES = {
@@ -104,14 +104,14 @@ STAGE_COMMANDS = (
 
 
 def secret_of(random: Random, *, is_raw: bool) -> str:
-    """A password whose parts are words to look for, with what is special in URLs between them."""
+    """Return a password whose parts are words to look for, separated by characters that are special in URLs."""
     words = [WORD + "".join(random.choices("bcdfghjkmnpqrstvw", k=9)) for _ in range(3)]
     whole = "".join(word + random.choice(ODD) for word in words) + random.choice(["", random.choice(ODD)])
     return whole if is_raw else quote(whole, safe="")
 
 
 def store_url(random: Random) -> str:
-    """The URL of a store, or what somebody may take for one, with secrets that make it one to refuse."""
+    """Return the URL of a store, or what may be mistaken for one, which must be refused because of its secrets."""
     scheme, rest = random.choice(list(STORES.items()))
     user = f"{random.choice(['', 'me', 'me%40azure', 'a-b'])}:{secret_of(random, is_raw=random.random() < 0.6)}@"
     option = f"{random.choice(OPTIONS)}={secret_of(random, is_raw=random.random() < 0.3)}"
@@ -125,7 +125,7 @@ def store_url(random: Random) -> str:
 
 
 def file_url(random: Random) -> str:
-    """The URL of a file or folder with secrets."""
+    """Return the URL of a file or folder, with secrets."""
     user = f"{random.choice(['', 'me', 'AKIA0'])}:{secret_of(random, is_raw=random.random() < 0.5)}@"
     query = f"?X-Amz-Signature={secret_of(random, is_raw=random.random() < 0.3)}"
     user, query = random.choice([(user, ""), ("", query), (user, query)])
@@ -133,15 +133,15 @@ def file_url(random: Random) -> str:
 
 
 def stage_url(random: Random) -> str:
-    """The URL of a folder with a password."""
+    """Return the URL of a folder, with a password."""
     user = f"{random.choice(['me', 'AKIA0'])}:{secret_of(random, is_raw=random.random() < 0.6)}@"
     return f"{random.choice(FILES)}://{user}127.0.0.1:1/tmp/stage"
 
 
 def told_by(call: Callable[[], object]) -> str:
-    """Everything that a call's error says, to people, to programs and in a log."""
+    """Return everything that a call's error shows to people, to programs and in a log."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of old keywords
+        with warnings.catch_warnings(action="ignore"):  # about old keywords
             call()
     except (HsimhashError, ValueError, OSError) as error:
         return f"{error} {error!r} {error.args} {''.join(traceback.format_exception(error))}"
@@ -150,7 +150,7 @@ def told_by(call: Callable[[], object]) -> str:
 
 @pytest.fixture
 def files(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
-    """An index and texts; returns what all other files and the log say."""
+    """Make an index and texts; return a function that reads the log and all files but the settings file."""
     caplog.set_level(logging.DEBUG, "hsimhash")
     Path("texts.jsonl").write_text('{"id": "a", "text": "one two three four"}\n')
     HSimIndex.create("lmdb://old").close()
@@ -172,7 +172,7 @@ def test_no_command_shows_a_secret_of_a_store(files: Callable[[], str]) -> None:
     for number in range(TRIES):
         url, command = store_url(random), COMMANDS[number % len(COMMANDS)]
         result = run(*command, url)
-        assert result.exit_code != 0 or "plan" in command, (command, url)  # which asks only for the kind of store
+        assert result.exit_code != 0 or "plan" in command, (command, url)  # which uses only the kind of store
         said = result.output + "".join(traceback.format_exception(*result.exc_info))
         assert WORD not in said.lower(), (command, url, said)
     assert_not_told(files())

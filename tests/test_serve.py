@@ -1,4 +1,4 @@
-"""`hsimhash serve`: a real server in a process of its own, asked over HTTP."""
+"""`hsimhash serve`: a real server in its own process, called over HTTP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOSTILE_ID = "<script>alert('1')</script>\"&amp;</td><img src=//x onerror=y>"
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A server of an index with a, b, 中文 and far, whose tests add nothing near those."""
+    """A server of an index with a, b, 中文 and far; its tests do not add documents near those."""
     url = make_index(tmp_path_factory.mktemp("serve"), first_seen=1_700_000_000_000)
     with served(url) as running:
         yield running
@@ -199,7 +199,7 @@ def test_other_refusals_have_their_status_and_json(caller: Caller) -> None:
     assert caller.call("/query")[0] == 405
     status, body = caller.send("POST", "/query", b"{", "application/json")
     assert (status, b"invalid JSON: " in body, b"line 1" in body) == (400, True, True)
-    assert caller.send("POST", "/remove", b'{"id": "a"}', "text/plain")[0] == 415  # what a page in a browser may send
+    assert caller.send("POST", "/remove", b'{"id": "a"}', "text/plain")[0] == 415  # any page may send this type
 
 
 def test_it_says_whether_it_lives_and_whether_its_store_answers(caller: Caller) -> None:
@@ -227,7 +227,7 @@ def test_without_its_token_only_health_and_numbers_are_told(tmp_path: Path) -> N
         for scheme in ("Bearer", "bearer", "BEARER"):
             caller = serving.caller(Authorization=f"{scheme} secret-word", Host="any.example")
             assert caller.call("/query", {"fingerprint": NEAR})[0] == 200
-        for host in ("evil.example'; rm -rf ~ #", "a b", "<b>"):  # is not in the examples
+        for host in ("evil.example'; rm -rf ~ #", "a b", "<b>"):  # does not appear in the examples
             caller = serving.caller(Authorization="Bearer secret-word", Host=host)
             assert "http://127.0.0.1:8343/query" in front(caller)[1].text
         assert serving.stop() == 0
@@ -254,7 +254,7 @@ def test_the_description_is_of_the_calls_and_its_references_lead_somewhere(calle
 
 
 def front(caller: Caller, **fields: str) -> tuple[int, Page]:
-    """The page, or what it answers to a form with these fields."""
+    """Return the status and the page, or those of the response to a form with these fields."""
     if fields:
         status, body = caller.send("POST", "/", urlencode(fields), FORM)
     else:
@@ -405,7 +405,7 @@ def test_a_stop_under_load_loses_no_acknowledged_add(tmp_path: Path) -> None:
                 if caller.call("/add", {"id": doc_id, "fingerprint": f"{number << 32 | count:016x}"})[0] == 200:
                     acknowledged.append(doc_id)
         except OSError:
-            return  # the server has gone
+            return  # the server has stopped
 
     with served(url, "--workers", "2") as serving:
         threads = [threading.Thread(target=add, args=(serving, number)) for number in range(8)]

@@ -1,4 +1,4 @@
-"""Callers that are slow, large or many, and what HTTP clients of other languages send, to a real server."""
+"""Slow, large and numerous requests to a real server, and requests of HTTP clients in other languages."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def connected(port: int, sent: bytes = b"") -> socket.socket:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Return what comes until the server closes the connection."""
+    """Return what arrives until the server closes the connection."""
     parts = []
     with connection:
         try:
@@ -85,7 +85,7 @@ def test_a_second_head_has_the_same_time(strict: int) -> None:
 
 
 def was_cut(connection: socket.socket, part: bytes) -> bool:
-    """Send the same again and again; return whether the server closed the connection."""
+    """Send the same bytes again and again; return whether the server closed the connection."""
     began_s = time.monotonic()
     with connection:
         while time.monotonic() < began_s + PATIENCE_S:
@@ -131,7 +131,7 @@ def test_an_answer_that_nobody_takes_ends_the_connection(strict: int) -> None:
     body = b'{"fingerprint": "00ffff0000000000"}'
     connection = connected(strict, head(length=len(body)) + body)
     assert connection.recv(1).startswith(b"H")
-    time.sleep(3 * LIMITS.stalled_s)  # reading would be taking
+    time.sleep(3 * LIMITS.stalled_s)  # without reading, which would take the answer
     assert len(received(connection)) < CROWD * 100
 
 

@@ -1,4 +1,4 @@
-"""`hsimhash serve` and pages of other sites, and callers who ask for much."""
+"""`hsimhash serve` with requests from pages of other sites, and with excessive requests."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_without_a_token_only_known_names_lead_here(host: str, is_known: bool, s
     [
         ("http://localhost:8343", "localhost:8343", None, True),
         ("http://search", "search:80", None, True),
-        ("https://search.example", "search.example", None, True),  # a proxy with TLS is before it
-        ("https://search.example", "127.0.0.1:8343", "same-origin", True),  # which changes the name
+        ("https://search.example", "search.example", None, True),  # behind a proxy with TLS
+        ("https://search.example", "127.0.0.1:8343", "same-origin", True),  # behind a proxy that changes the name
         ("http://evil.example", "localhost:8343", None, False),
         ("http://evil.example", "localhost:8343", "cross-site", False),
         ("http://localhost:1", "localhost:8343", "same-site", False),
@@ -119,7 +119,7 @@ def test_an_origin_that_cannot_be_allowed_is_refused(options: tuple[str, ...], s
 
 
 class Rebound(Proxy):
-    """Sends its page once, and is the other server from then on, as a name that was led elsewhere."""
+    """Sends its page once, and then acts as the target server, as if its name now led there."""
 
     def __init__(self, target: int) -> None:
         super().__init__(target, lambda _: 0.0)
@@ -198,7 +198,7 @@ Promise.all([ask({{Authorization: "Bearer word"}}), ask({{}})]).then(
 
 
 class SelfSent(LocalServer):
-    """Sends a page under a referrer policy that sends its own form, and answers that with the form's `Origin`."""
+    """Sends a page that submits its own form under a referrer policy, and replies with the form's `Origin`."""
 
     def __init__(self, policy: str) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def test_the_form_of_the_servers_own_page_is_sent_with_its_origin(serving: Servi
     assert f"Origin: http://search.example:{server.port}" in shown, shown
 
 
-# Callers who ask for much.
+# Excessive requests.
 
 
 def test_many_unknown_fields_are_refused_without_a_list_of_them(serving: Serving) -> None:

@@ -1,4 +1,4 @@
-"""`GET /metrics` of `hsimhash serve`: what all workers did together, whichever answers; a worker that dies."""
+"""`GET /metrics` of `hsimhash serve`: the totals of all workers, whichever answers, even after a worker dies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERIES = 40
 
 
 def ask(serving: Serving, path: str, body: object = None) -> int:
-    """Ask over a connection of its own, which any worker may take; return the status."""
+    """Send a request over a new connection, which any worker may accept; return the status."""
     connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=PATIENCE_S)
     try:
         sent = None if body is None else json.dumps(body)
@@ -34,7 +34,7 @@ def ask(serving: Serving, path: str, body: object = None) -> int:
 
 
 def workers_of(serving: Serving) -> set[int]:
-    """The numbers of the processes that answer."""
+    """Return the process ids of the workers."""
     own = serving.process.pid
     numbers = Path(f"/proc/{own}/task/{own}/children").read_text().split()
     return {int(one) for one in numbers if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()}

@@ -1,4 +1,4 @@
-"""`/openapi.json` says exactly what is accepted: a body is answered if, and only if, its schema allows it."""
+"""`/openapi.json` describes exactly what is accepted: a body is accepted if, and only if, its schema allows it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TEXTS = {
     "words-1:fields=title^2+body": FIELDS,
     "words-1:tokens=features,weights=given,normalize=none,min_features=1": FEATURES,
 }
-# A schema cannot count the bytes of an id, so those here have as many characters, or are short.
+# A schema cannot count the bytes of an id, so ids here are short, or have as many characters as bytes.
 ODD = (
     st.sampled_from([None, True, [], {}, "", "a\n", "\x80", "x" * 2_048, "x" * 2_049, "0" * 15, "0" * 16, "0" * 17])
     | st.sampled_from([bound + more for bound in (0, 1, 16, 64, 1 << 63, 1 << 64) for more in (-1, 0, 1)])
@@ -49,7 +49,7 @@ ODD = (
 
 @st.composite
 def bodies(draw: st.DrawFn, texts: st.SearchStrategy[Any]) -> tuple[str, dict[str, Any]]:
-    """A call and a body: mostly right fields with right values."""
+    """Draw a call and a body, mostly with valid fields and values."""
     call = draw(st.sampled_from(CALLS))
     by_name = {name: {**RIGHT, "text": texts}[name] for name in call.body.model_fields}
     chosen = draw(st.sampled_from([{"id", "text"}, {"id", "fingerprint"}, {"text"}, {"fingerprint"}, set(by_name)]))

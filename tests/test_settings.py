@@ -1,4 +1,4 @@
-"""Settings: what beats what, where each value came from, and what a mistake says."""
+"""Settings: which source wins, where each value came from, and the messages for mistakes."""
 
 import json
 import re
@@ -226,7 +226,7 @@ def test_file_that_is_none_is_named_with_the_reason(place: str, make: Callable[[
 
 
 def test_folder_that_cannot_be_looked_into_is_named() -> None:
-    environment = {"HOME": "x" * 300}  # as with a folder that this user may not enter, but root may enter any
+    environment = {"HOME": "x" * 300}  # instead of a folder that is closed to this user: root may enter any
     with pytest.raises(SettingsError, match=r"hsimhash\.yaml cannot be read: File name too long"):
         load(None, environment)
 
@@ -274,7 +274,8 @@ def test_every_setting_has_a_flag_but_the_password_which_a_list_of_processes_wou
     help_text = run("settings", "show", "--help").stdout
     shown = json.loads(run("settings", "show", "--json").stdout)
     for key in shown:
-        assert (f"{flag_of(key)} " in help_text) == (key not in ("redis_password", "lock_timeout_s"))  # that is old
+        # `lock_timeout_s` is deprecated.
+        assert (f"{flag_of(key)} " in help_text) == (key not in ("redis_password", "lock_timeout_s"))
 
 
 def test_a_password_is_in_no_output_and_no_message() -> None:

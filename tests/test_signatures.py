@@ -1,4 +1,4 @@
-"""Documents with sketches and keys, on every store: what is found, what a change leaves, what `check` says of it."""
+"""Documents with sketches and keys on every store: what is found, what changes leave behind, what `check` reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLAIN = Profile.named("auto-1")
 
 @pytest.fixture(params=["auto-2", "auto-3"])
 def signing(request: pytest.FixtureRequest) -> Profile:
-    """A profile of each kind of keys."""
+    """A profile for each kind of key."""
     return Profile.named(request.param)
 
 
@@ -40,19 +40,19 @@ def store(place: StorePlace, record: Record) -> Iterator[Store]:
 
 
 def key_of(number: int, signing: Profile) -> int:
-    """Return one of keys that have nothing in common."""
+    """Return a key that has nothing in common with those of other numbers."""
     whole = signing.keying == Keying.WHOLE.value
     return number << 32 if whole else packed_key(range(5 * number, 5 * number + 5))
 
 
 def drawn(count: int, seed: int, signing: Profile) -> Signatures:
-    """Return signatures of which many are near others, or share their keys; some without sketch or key."""
+    """Return signatures, many of which are near others or share their keys; some have no sketch or key."""
     rng = np.random.default_rng(seed)
     fingerprints = rng.integers(0, 2**64, count, np.uint64)
     flips = np.bitwise_or.reduce(np.uint64(1) << rng.integers(0, 64, (count, 5), np.uint64), axis=1)
     fingerprints[1::2] = fingerprints[::2] ^ flips[1::2]
     fingerprints[::7] = fingerprints[0]
-    # Keys that differ in their last half only are in the same bucket.
+    # Keys that differ only in their last half are in the same bucket.
     keys = rng.integers(0, 20, count, np.uint64) << np.uint64(32) | rng.integers(0, 2, count, np.uint64)
     if signing.keying != Keying.WHOLE.value:
         tags = [rng.choice(7, number) for number in rng.choice([0, 2, 3, 4, 5, 5], count)]
@@ -194,7 +194,7 @@ def test_sorted_runs_make_the_same_index_as_adds(tmp_path: Path, signing: Profil
     stored, ids = drawn(3_000, 4, signing), [f"d{number % 2_500}" for number in range(3_000)]
     urls = [f"lmdb://{tmp_path / name}" for name in ("added", "merged")]
     with create_store(urls[0], record) as added, create_store(urls[1], record) as merged:
-        # Documents from before move, and some stay as they are.
+        # Some of the documents that are already there move, and some stay as they are.
         for store in (added, merged):
             HSimIndex(store, signing).add_many(drawn(200, 5, signing), ids[:200], first_seen=1)
             HSimIndex(store, signing).add_many(stored[2_600:2_700], ids[2_600:2_700], first_seen=1)

@@ -1,4 +1,4 @@
-"""What every store must do, in memory, on LMDB and on a model of HBase; `integration/` has the servers."""
+"""What every store must do, in memory, on LMDB and on a model of HBase; `integration/` tests the servers."""
 
 from __future__ import annotations
 

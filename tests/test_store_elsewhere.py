@@ -1,6 +1,7 @@
-"""A kind of store of another package: installed beside hsimhash, it passes the tests of every store and all commands.
+"""A store from another package, installed next to hsimhash: it passes the tests of every store and all commands.
 
-`examples/sqlite_store` is a distribution of its own. It names its backend by an entry point, and nothing here knows it.
+`examples/sqlite_store` is a separate distribution. It declares its backend as an entry point, and nothing in hsimhash
+refers to it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def place(tmp_path):
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Where the distribution is installed, beside hsimhash."""
+    """The environment in which the distribution is installed next to hsimhash."""
     folder = tmp_path_factory.mktemp("elsewhere")
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", folder / "site"]
     copy = folder / "source"
@@ -51,7 +52,7 @@ def test_it_is_small_and_nothing_here_names_it() -> None:
         path for path in PACKAGE.rglob("*.py") if re.search("sqlite://|hsimhash_sqlite", path.read_text("utf-8"))
     ] in (
         [],
-        [PACKAGE / "store" / "conformance" / "__init__.py"],  # the example in its text
+        [PACKAGE / "store" / "conformance" / "__init__.py"],  # the example in its docstring
     )
 
 

@@ -1,4 +1,4 @@
-"""Kinds of stores: each found by its schemes, and as capable as its class says."""
+"""Kinds of stores: each is found by its schemes, and has the capabilities of its class."""
 
 from __future__ import annotations
 

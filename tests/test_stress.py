@@ -1,4 +1,4 @@
-"""The short forms of `make stress`; and that those of exactness and kills see what they look for."""
+"""The short forms of `make stress`, and tests that those of exactness and kills detect what they look for."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_a_record_that_a_reader_misses_changes_or_invents_is_seen() -> None:
     [
         lambda folder: crowd.check_moves(folder, 2),
         lambda folder: crowd.check_opens(folder, 100),
-        pytest.param(  # what a signal raises while Python destroys an object, or collects, it prints and swallows
+        pytest.param(  # Python prints and swallows what a signal raises during a destructor or a collection
             lambda folder: crowd.check_signals(folder, 200),
             marks=pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
         ),

@@ -1,4 +1,4 @@
-"""Tables: what they answer, that nothing writes to them, and what kills, damage and other versions do."""
+"""Tables: what queries return, that nothing writes to them, and the effects of kills, damage and other versions."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.support.effort import tries
 from tests.support.places import write_parts
 from tests.support.processes import fork
 
-PROFILES = ("auto-1", "auto-2", "auto-3")  # whose records have the formats 1 to 3
+PROFILES = ("auto-1", "auto-2", "auto-3")  # their records have the formats 1 to 3
 
 
 def signatures_of(rng: np.random.Generator, count: int) -> Signatures:
-    """Signatures of which many are near each other or share a key."""
+    """Return signatures, many of which are near each other or share a key."""
     values = rng.integers(0, 2**64, count, np.uint64)
     for place in range(1, count, 2):
         values[place] = values[int(rng.integers(place))]
@@ -242,7 +242,7 @@ def test_what_is_read_of_damaged_tables_is_right_or_an_error_that_names_the_file
                 assert [tables.query(one) for one in asked] == expected[0]
                 assert tables.get_many(["文档 3", "文档 4", "keine"]) == expected[1]
                 assert list(tables.documents()) == list(index.documents())
-            path.unlink()  # what is mapped stays as it is
+            path.unlink()  # a file that is mapped stays as it is
             path.write_bytes(files[path])
 
 

@@ -1,4 +1,4 @@
-"""What every store must do where it reads, on tables of what an embedded index has."""
+"""What every store must do when it reads, tested on tables that were exported from an embedded index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ del test_threads_add_remove_and_read_at_once  # noqa: F821  (nothing writes to t
 
 
 def test_check_of_a_used_store_is_sound(place: StorePlace, store: Store) -> None:
-    """In place of the contract's: a fingerprint has rows in every part that has documents of it."""
+    """Replaces the contract's test: a fingerprint has rows in every part that has documents with it."""
     put(store, *[(str(number), number % 7) for number in range(100)])
     put(store, *[(str(number), number % 5) for number in range(50)])
     store.remove([b"1", b"2", b"3"])

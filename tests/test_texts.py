@@ -1,4 +1,4 @@
-"""Texts in: the methods of an index that take texts, and what they refuse."""
+"""The methods of an index that take texts, and what they refuse."""
 
 from __future__ import annotations
 

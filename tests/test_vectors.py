@@ -1,4 +1,4 @@
-"""`schema/vectors.json` pins rowkeys, prefixes and splits for ever; other implementations test against the same."""
+"""`schema/vectors.json` pins rowkeys, prefixes and splits forever; other implementations test against it too."""
 
 from __future__ import annotations
 

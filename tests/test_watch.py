@@ -1,4 +1,4 @@
-"""Prometheus and Grafana in `docker/`: what they are given is there, and asks only for numbers that there are."""
+"""Prometheus and Grafana in `docker/`: their files exist, and query only metrics that exist."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SUFFIXES = {"histogram": ("_bucket", "_count", "_sum"), "counter": ("_total",), 
 
 
 def asked() -> list[str]:
-    """What the dashboard and the alerts ask for."""
+    """Return the expressions that the dashboard and the alerts query."""
     return [target["expr"] for panel in BOARD["panels"] for target in panel["targets"]] + [one["expr"] for one in RULES]
 
 
 def asked_of_hbase() -> list[str]:
-    """What of it HBase must have, which `tests/integration/test_hbase_info_port.py` asks a real one for."""
+    """Return those for HBase; `tests/integration/test_hbase_info_port.py` queries a real HBase for them."""
     return [text for text in asked() if re.search(r"\bhbase_", text)]
 
 
 def labels_by_sample() -> dict[str, set[str]]:
-    """The labels of every number that the registry shows, by the name that Prometheus stores it under."""
+    """Return the labels of every metric in the registry, by the name under which Prometheus stores it."""
     meters = metrics.enable()
     families = list(text_string_to_metric_families(metrics.exposition().decode()))
     known = {one.name: one.type for one in families if not one.name.endswith("_created")}

@@ -143,7 +143,7 @@ def _rejected(found: Calibration) -> ExitCode:
 
 def _print_tables(found: Calibration) -> None:
     """Print the scores of what a query finds by each profile, and those of the recommendation."""
-    usual = {one.profile: one for one in found.curves}  # a profile's last way is that of a query
+    usual = {one.profile: one for one in found.curves}  # the last way of each profile is that of a query
     curves = [one for one in found.curves if one in (usual[one.profile], found.choice.curve)]
     print_table(
         ["bits>", *(f"{one.profile}{'' if one is usual[one.profile] else f', {one.way}'}>" for one in curves)],

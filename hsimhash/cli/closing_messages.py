@@ -94,7 +94,8 @@ def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
         print_line(f"A later record with the same id replaced {plural(counts.replaced, 'document')}.")
     _tell_lists(summary.job, counts.rejected, counts.short, "left out")
     if summary.tags:
-        print_line(f"The nearest matches are listed in {shell_word(summary.tags)}.")
+        listed = "The skipped documents and their" if counts.duplicates else "The"
+        print_line(f"{listed} nearest matches are listed in {shell_word(summary.tags)}.")
     if doc_id is not None:
         tell_next("query", "--id", doc_id, "--store", url)
 

@@ -66,7 +66,7 @@ from hsimhash.store import backend_of
     "--tags",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="With --on-duplicate tag: list the matches in FILE.",
+    help="With --on-duplicate skip or tag: list the matches in FILE. Default: tags.jsonl in the job folder.",
 )
 @click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
@@ -103,8 +103,8 @@ def ingest_command(
     in short.jsonl. From web archives, ingest reads pages and plain texts with status 200, and all texts in .wet files.
 
     By default, all documents are added, and they become visible when the command ends. With --on-duplicate skip, a
-    document is left out if it is near an earlier document in the index or in this run. With tag, it is added and its
-    nearest match is listed. A document whose id is already in the index replaces the stored one.
+    document is left out if it is near an earlier document in the index or in this run. With tag, it is added. Both list
+    the nearest match (--tags). A document whose id is already in the index replaces the stored one.
 
     On LMDB and PostgreSQL, skip and tag are always exact. On HBase and Redis, they are exact as long as no other
     process writes. With --claim, skip stays exact if all writers use --claim.

@@ -104,8 +104,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "on_duplicate": click.option(
         "--on-duplicate",
         metavar="add|skip|tag",
-        help="What to do with a near-duplicate of an earlier document: add it, skip it, or add it and list its nearest "
-        "match (--tags). Default: add.",
+        help="What to do with a near-duplicate of an earlier document: add it; skip it and list its nearest match; or "
+        "add it and list its nearest match (tag). Default: add.",
     ),
     "text_field": click.option(
         "--text-field", metavar="NAME", help="Field or column that holds the text. Default: text."

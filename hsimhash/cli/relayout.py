@@ -1,4 +1,4 @@
-"""`hsimhash relayout`: copy the documents of an index to one with another layout."""
+"""`hsimhash relayout`: copy the documents of an index to one with a different layout."""
 
 from __future__ import annotations
 

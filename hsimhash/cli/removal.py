@@ -180,6 +180,6 @@ def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -
     old = index.documents(before=before)
     with watching("expire") as observer:
         while batch := [document.doc_id for document in islice(old, at_once)]:
-            removed += index.remove(batch, before=before)  # what the walk read may be outdated by now
+            removed += index.remove(batch, before=before)  # what the iteration read may be out of date by now
             observer.report("expire", documents=removed)
     return removed

@@ -9,8 +9,8 @@ The model's table is jieba's, rounded to six digits.
 * Keywords of equal weight are chosen and ordered as by `std::partial_sort` in the GNU C++ library, so the fingerprints
 are those of cppjieba built with GCC.
 
-Sums of logarithms that should be equal may differ in the last digit. This affects 2 of 5,000 documents, which have a
-different word; one of the two has a different fingerprint.
+Sums of logarithms that should be equal may differ in the last digit. This affects 2 of 5,000 documents: both have a
+different word, and one of them has a different fingerprint.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def extractor(lists: WordLists) -> _Extractor:
 
 
 def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
-    """Return a segmenter that knows only these words, and their characters with at least the lowest frequency."""
+    """Return a segmenter with only these words, and their characters with at least the lowest frequency."""
     segmenter, least = rjieba_class().empty(), min(frequencies.values())
     for word in dict.fromkeys([*frequencies, *"".join(frequencies)]):
         segmenter.add_word(word, frequencies.get(word, least), None)
@@ -111,7 +111,7 @@ def _model() -> tuple[list[float], list[list[float]], list[dict[str, float]]]:
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
-            "jieba is not installed: its model is needed to cut words outside the dictionary; pip install jieba==0.42.1"
+            "jieba is not installed: its model is needed for words outside the dictionary; pip install jieba==0.42.1"
         )
 
     def table(name: str) -> Any:

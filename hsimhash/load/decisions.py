@@ -31,7 +31,7 @@ class Verdict(StrEnum):
     """The decision on a document."""
 
     ADDED = "added"  # new
-    CHANGED = "changed"  # already in the index with another signature
+    CHANGED = "changed"  # already in the index with a different signature
     UNCHANGED = "unchanged"  # already in the index with this signature
     DUPLICATE = "duplicate"  # skipped, because it is near another document
 

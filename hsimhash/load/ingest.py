@@ -20,6 +20,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -73,14 +74,14 @@ class IngestOptions:
     """Options of an ingest.
 
     Args:
-        on_duplicate: `add` adds every document, `skip` leaves out documents with a match, and `tag` adds every document
-            and lists its nearest earlier match.
+        on_duplicate: `add` adds every document, `skip` leaves out documents with a match and lists them, and `tag` adds
+            every document and lists its nearest earlier match.
         max_distance: Maximum distance of a match for `skip` and `tag`, in bits. Default: the index's distance.
         max_sketch: See `HSimIndex.query`; for `skip` and `tag`.
         reading: How to read the inputs.
         workers: Number of processes that fingerprint texts. Default: one per core.
         job: Job folder. Default: `default_job`.
-        tags: File for the tags that `tag` writes. Default: `tags.jsonl` in the job folder.
+        tags: File for the list of matches that `skip` and `tag` write. Default: `tags.jsonl` in the job folder.
         fresh: Whether to ignore what an earlier call left in the job folder.
         rate: Maximum number of documents to read per second; for a bulk load into HBase, to write.
         stage: On HBase, write files in this stage and load them.
@@ -112,8 +113,8 @@ class IngestOptions:
             raise ValueError("stage needs on_duplicate add and cannot be combined with rate")
         if self.claims and self.on_duplicate != "skip":
             raise ValueError(f"claims need on_duplicate skip, got {self.on_duplicate}")
-        if self.tags is not None and self.on_duplicate != "tag":
-            raise ValueError(f"tags need on_duplicate tag, got {self.on_duplicate}")
+        if self.tags is not None and self.on_duplicate == "add":
+            raise ValueError("tags need on_duplicate skip or tag, got add")
 
 
 def ingest(
@@ -122,7 +123,7 @@ def ingest(
     """Load the documents of inputs into an index; resumes where an earlier call with the same arguments ended.
 
     Raises:
-        ValueError: An argument is invalid, or an unfinished job was started with other arguments. Nothing was written.
+        ValueError: An argument is invalid, or an unfinished job has different arguments. Nothing was written.
         StoreBusyError: Another process is working on the same job or writing to the index.
         StoreUnavailableError: A disk is full or read-only. Once that is fixed, the same call continues.
     """
@@ -339,7 +340,7 @@ class _Run:
             self._seconds(),
             self._job.folder,
             self._job.paths["rejects"] if self._counts.rejected else None,
-            self._job.paths["tags"] if self._options.on_duplicate == "tag" else None,
+            self._job.paths["tags"] if self._options.on_duplicate == "tag" or self._counts.duplicates else None,
             is_complete,
             self._job.was_done,
             done / total if total and self._job.checkpoint.state is State.RUNNING else None,
@@ -444,8 +445,8 @@ class _Run:
             self._remember()
         elif self._counts.settled > self._marked:  # otherwise stored before a kill, and possibly changed since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
-        if self._options.on_duplicate == "tag":
-            self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
+        is_listed = [one.verdict is Verdict.DUPLICATE or self._options.on_duplicate == "tag" for one in decisions]
+        self._job.lists["tags"].append(decision.to_tag() for decision in compress(decisions, is_listed))
 
     @metrics.measured("add_many")
     def _insert(self, signatures: Signatures, doc_ids: Sequence[str], first_seen: Int64s) -> None:

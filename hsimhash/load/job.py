@@ -7,7 +7,7 @@
 | `rejects.jsonl` | `{"file", "line", "reason", "record"}`: invalid records |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
 | `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: for `skip` and `tag`, until the job is done |
-| `tags.jsonl` | `{"id", "fingerprint", "match"}`: for `tag`, each document's nearest match, unless kept elsewhere |
+| `tags.jsonl` | `{"id", "fingerprint", "match"}`: the nearest match of each document (`tag`) or skipped one (`skip`) |
 | `runs/` | for `add`: sorted documents that are not in the index yet |
 | `summary.json` | the result |
 | `lock` | locked by the process that runs the job; contains its pid |
@@ -87,7 +87,7 @@ class Counts:
     # Documents with too few features for a vote; they match only identical documents.
     exact: int = 0
     # Replaced by a later record with the same id: with `add`, records of this job; with `skip` and `tag`, documents in
-    # the index with another signature, from any job.
+    # the index with a different signature, from any job.
     replaced: int = 0
 
     @property
@@ -236,7 +236,7 @@ class Job:
             store: Store of the index, which records how much of the job was carried out.
 
         Raises:
-            ValueError: The folder has a job that was started with another spec, or files that are not from a job.
+            ValueError: The folder has a job that was started with a different spec, or files that are not from a job.
             HsimhashError: The folder has an unfinished job from 0.1.0, or an unfinished job whose files are missing or
                 whose results are not all in the index.
             StoreBusyError: Another process is working on the job.

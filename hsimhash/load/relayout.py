@@ -1,4 +1,4 @@
-"""Copy the documents of an index in bulk to an index with the same profile and another layout; resumable.
+"""Copy the documents of an index in bulk to an index with the same profile and a different layout; resumable.
 
 | file | content |
 |---|---|

@@ -118,6 +118,8 @@ class Matches(list[Match]):
     absent only if all drawers that would find it are missing. If `missing` is empty, the matches are complete.
     """
 
+    __slots__ = ("missing",)
+
     def __init__(self, matches: Iterable[Match] = (), missing: tuple[int, ...] = ()) -> None:
         super().__init__(matches)
         self.missing = missing
@@ -282,7 +284,7 @@ class Record:
         return self.layout.max_distance if self.distance is None else self.distance
 
     def check_same(self, asked: Record, url: str) -> None:
-        """Raise `IndexExistsError` with the differences if the index at `url` was created with other settings."""
+        """Raise `IndexExistsError` with the differences if the index at `url` was created with different settings."""
         parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
         if asked.distance is not None:
             parts["queries"] = ({"distance": self.reach}, {"distance": asked.distance})
@@ -320,7 +322,7 @@ class View(ABC):
     answers = False  # whether `near` is supported, because the store itself computes distances
 
     def __str__(self) -> str:
-        """Describe what has been read so far; an empty string if the view does not know more than its caller."""
+        """Return a description of what has been read so far; empty if the caller already knows it."""
         return ""
 
     def near(
@@ -468,7 +470,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[View]:
-        """Return a view for one query. It never misses a document that is near the query for the whole block.
+        """Return a view for one query. It never misses a document that is near the query throughout the block.
 
         On LMDB, PostgreSQL and in memory, the block sees one state of the index. On HBase and Redis, the old listing of
         a document stays when the document moves, so successive reads do not miss it.
@@ -515,7 +517,7 @@ class Store(View, AbstractContextManager["Store"]):
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        """Add or change documents; durable on return. Return how many are new or now have another signature.
+        """Add or change documents; durable on return. Return how many are new or now have a different signature.
 
         An unchanged document keeps its `first_seen`. An index with format 1 keeps only the fingerprints. If an id
         occurs twice, the last occurrence is used. A `mark` replaces the mark with the same token: in the same step as
@@ -571,7 +573,7 @@ class Store(View, AbstractContextManager["Store"]):
     def walk(self) -> Iterator[list[Document]]:
         """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
 
-        Ids longer than 502 bytes that start with the same bytes may come in another order.
+        Ids longer than 502 bytes that start with the same bytes may come in a different order.
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:

@@ -54,7 +54,7 @@ class TableClaims:
         self._times = writes.times
         self._claims = claims
         self._loose: dict[bytes, Signature] = {}  # signatures whose rows are written, but whose register may not be set
-        self._since: dict[bytes, float] = {}  # when each claim was begun, or found to be in progress
+        self._since: dict[bytes, float] = {}  # when each claim began, or was found to be in progress
 
     def run(self) -> None:
         """Decide all claims."""
@@ -71,7 +71,7 @@ class TableClaims:
         """Decide the claims that can be decided now; return how many."""
         view = _View(self._writes, {})
         ready, matches = self._claims.look(view)
-        # Not in the first round: most documents are new, and the others are refused and read in the next round.
+        # Skip this in the first round: most documents are new, and the others are refused and read in the next round.
         if self._since:
             view.lookup([self._claims.doc_ids[number] for number in ready])
         own = {number: view.registers.get(self._claims.doc_ids[number], NEVER_READ) for number in (*ready, *matches)}
@@ -124,7 +124,7 @@ class TableClaims:
             doc_id, (signature, first_seen) = self._claims.doc_ids[number], self._want(number)
             signatures[doc_id] = signature
             since_s = self._times.clock() - self._since.setdefault(doc_id, self._times.clock())
-            # Rewritten in time, because the ages of other claims are measured against its timestamp.
+            # Rewrite an old claim in time, because the ages of other claims are measured against its timestamp.
             if read.register.claimed != signature or since_s > self._times.claim_s / 2:
                 self._since[doc_id] = self._times.clock()
                 changes[number] = self._writes.change_of(doc_id, read, read.register.claiming(signature, first_seen))
@@ -191,7 +191,7 @@ class TableClaims:
         while held := self._held(wanted):  # until this is certain: a remaining claim would block others for 20 minutes
             self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
-            f"another process has been claiming a document near one of these {len(wanted)} for more than "
+            f"another process has been claiming a document near one of these documents for more than "
             f"{self._times.claim_wait_s:g} s; repeat the call: decided claims stay decided, and the claim of a killed "
             f"process ends after {self._times.claim_s / 60:g} minutes"
         )

@@ -46,7 +46,7 @@ _CHAIN = 4  # number of callers in a chain; each wakes the next
 class SharedCall(NamedTuple, Generic[Question, Answer]):
     """A question with checked arguments.
 
-    `ask` makes the call. It takes questions, the `given` value that they have in common, and the number of seconds that
+    `ask` makes the call. It takes questions, their common `given` value, and the number of seconds that
     the call may take, or None for no limit. It returns one answer for each question.
     """
 

@@ -107,15 +107,15 @@ class IndexNotFoundError(HsimhashError):
 
 
 class LayoutMismatchError(HsimhashError):
-    """The index was created with another layout; nothing was read or written."""
+    """The index was created with a different layout; nothing was read or written."""
 
 
 class ProfileMismatchError(HsimhashError):
-    """The index was created with another profile, or a profile no longer gives the expected fingerprints."""
+    """The index was created with a different profile, or a profile no longer produces the expected fingerprints."""
 
 
 class FormatVersionError(HsimhashError):
-    """The index has a format version that this release does not know."""
+    """The index has a format version that this release does not support."""
 
 
 class CorruptionError(HsimhashError):

@@ -82,7 +82,7 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
 
 @contextmanager
 def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Add a remedy and the file's name to errors of an open file. Disk-full errors do not have the name."""
+    """Add a remedy and the file's name to errors of an open file. Disk-full errors do not contain the name."""
     try:
         yield
     except OSError as error:

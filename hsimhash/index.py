@@ -193,7 +193,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             IndexNotFoundError: The index does not exist.
             LayoutMismatchError, ProfileMismatchError: The index has a different layout or profile.
-            FormatVersionError: The index was written by a newer release, in a format that this release does not know.
+            FormatVersionError: A newer release wrote the index, in a format that this release does not support.
         """
         url = _with_keywords(url_of(url), lock_timeout_s, deadline_s, exclusive=exclusive)
         return cls._opened(url, Opening(password=password), layout=layout, profile=profile, slow_s=slow_s)
@@ -416,7 +416,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             limit: Maximum number of nearest matches to return. In a bucket with more than 4,000 rows, the search may
                 use only the first 4,000.
             exclude: Id of a document to leave out.
-            timeout: Seconds after which the call ends, whatever it is waiting for.
+            timeout: Seconds after which the call ends, even if it is still waiting.
             partial: If parts of the index do not respond in time, return the matches from the other parts instead of
                 raising an error. The result's `missing` lists the drawers that did not respond; on HBase, these are in
                 the regions of a lost server. The call ends after `timeout`, or after the `deadline=` in the URL.
@@ -878,7 +878,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return known
 
 
-opened_index = HSimIndex._opened  # for other modules: jobs use another deadline
+opened_index = HSimIndex._opened  # for other modules: jobs use a different deadline
 
 
 def _with_keywords(

@@ -137,7 +137,8 @@ class NoResult:
     """Stands in for a missing result. `why` completes a sentence such as "no text was found"."""
 
     why: str
-    # Whether a fresh process may give another result, because earlier items used up memory or the process was killed.
+    # Whether a fresh process may return a different result, because earlier items used up memory or the process was
+    # killed.
     may_change: bool = False
 
 
@@ -154,8 +155,8 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
     A child dies if its call exceeds the limits, or if it crashes or is killed. That item gets a `NoResult`, and a new
     child continues with the next item. If the child had already processed other items, the item is tried once more in a
     fresh child, because earlier items may have filled the memory. Each child sets limits on itself, and the kernel
-    enforces them, even in C code: it kills a child with SIGPROF when its CPU time is used up, and refuses to give it
-    more memory.
+    enforces them, even in C code: it kills a child with SIGPROF when its CPU time is used up, and refuses it more
+    memory.
 
     A child starts only when there is work and no other child is free. It is outside the process group, so Ctrl-C does
     not reach it. It exits at the end of the block, or when the parent is killed and the connection breaks. It imports

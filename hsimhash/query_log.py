@@ -39,9 +39,9 @@ class QueryStats:
         """Add the counts to the metrics, and log the call if it was slow.
 
         Args:
-            slow_s: Log calls that took longer than this, in seconds; None or 0 logs none.
+            slow_s: Log calls that took longer than this, in seconds; None or 0: log no calls.
             url: URL of an open store, which never contains a password.
-            fingerprints: Fingerprints of the queries. The log shows the first and the number of others.
+            fingerprints: Fingerprints of the queries. The log shows the first one and how many others there are.
             distance: Distance of the queries, in bits.
         """
         metrics.current.count_reads(self.rows, self.near)

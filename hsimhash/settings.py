@@ -163,7 +163,7 @@ def load(
     Args:
         flags: Values by key.
         environment: Variables by name. Variables that do not begin with `HSIMHASH_` are ignored, and so are those that
-            Kubernetes and Docker set for a service of that name. Any other unknown variable gives a warning.
+            Kubernetes and Docker set for a service of that name. Any other unknown variable causes a warning.
         config: Settings file to read.
 
     Raises:

@@ -45,7 +45,7 @@ def language_of(text: str) -> str:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Split a text into sentences; joined, they give the text."""
+    """Split a text into sentences; joined, they are the text again."""
     return [one for one in _SENTENCE[language].findall(text) if one]
 
 
@@ -118,7 +118,7 @@ class Planted:
 def plant(texts: Sequence[str], most: int) -> Planted:
     """Apply every edit to some of the texts, except where it would leave a text unchanged or empty.
 
-    The same texts always give the same result.
+    The result is always the same for the same texts.
 
     Args:
         texts: Texts of a sample.

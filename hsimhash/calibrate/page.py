@@ -51,7 +51,7 @@ class _Plot:
 
 
 def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) -> str:
-    """Return the page as HTML; the same calibration gives the same page.
+    """Return the page as HTML; the same calibration yields the same page.
 
     Args:
         found: Calibration to show.

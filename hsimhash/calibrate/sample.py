@@ -1,6 +1,6 @@
 """Draw a sample of the documents in one pass: hash each document's number, and keep those with the smallest hashes.
 
-The same inputs always give the same sample. Documents beyond the limits are dropped at random.
+The same inputs always yield the same sample. Documents beyond the limits are dropped at random.
 """
 
 from __future__ import annotations

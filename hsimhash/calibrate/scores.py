@@ -25,15 +25,15 @@ CHEAPER = 0.8  # share of the default's cost below which another choice is worth
 class FalsePairs:
     """Unrelated pairs that a distance finds."""
 
-    seen: float  # in the sample; an estimate if only a share of the near pairs was judged
+    seen: float  # pairs in the sample; an estimate if only a share of the near pairs was judged
     of: int  # pairs of unrelated documents in the sample
     expected: float  # expected number: those drawn, or if there are none, the extrapolated tail of the histogram
     weight: int = 1  # number of pairs that each judged one represents
-    labelled: float = 0.0  # number of those seen that a label names; somebody chose them, so they are not typical
+    labelled: float = 0.0  # number of seen pairs that a label names; somebody chose them, so they are not typical
 
     @property
     def drawn(self) -> float:
-        """Those seen that no label names; only they show how many false pairs a collection has."""
+        """The number of pairs seen that no label names; only these show how many false pairs a collection has."""
         return self.seen - self.labelled
 
     def among(self, documents: int) -> tuple[float, float]:
@@ -72,7 +72,7 @@ class DistanceScore:
     precision: float
     recall: float
     f1: float
-    # near pairs found: in a labelled sample, otherwise in a collection with one near copy of each document
+    # near pairs found in a labelled sample or, without labels, in a collection with one near copy of each document
     found: float
     wanted: float  # near pairs in total
     wrong: float  # pairs found that are not near
@@ -175,7 +175,7 @@ def expected(seen: Floats) -> Floats:
     """Return the expected number of unrelated pairs within each distance from 0 to 64 bits, given the numbers seen.
 
     Where no pairs were seen, the numbers are extrapolated from the first distance with at least SEEN pairs: below it,
-    they are assumed to fall as steeply as over the TAIL_BITS above it. In fact, they fall ever more steeply, so the
+    they are assumed to fall as steeply as over the TAIL_BITS above it. In fact, they fall more and more steeply, so the
     result tends to be too high. It never decreases with the distance.
     """
     found = np.where(seen > 0, seen, upper_end(0))

@@ -11,7 +11,7 @@ Each item is compared by its text and stored under its id:
 - The id is the item's `url` field: a string, a whole number, a UUID, or a list with one string. If it is missing or
   empty, the id is the URL of the response. Ids that are URLs are made canonical.
 
-The add-on does not add fields to items. It fills `text` and `url` only where the item has such a field without a value
+The add-on does not add fields to items. It fills `text` and `url` only if the item has such a field without a value
 (`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither do
 objects that replaced an item in an earlier pipeline. These need both fields.
 
@@ -193,7 +193,7 @@ class HSimHashPipeline:
         logger.info("using index %s, matching within %d bits", masked(self._index.url), self._index.distance)
 
     def close_spider(self) -> None:
-        """Close the index; all items are finished."""
+        """Close the index; by now, all items are finished."""
         if hasattr(self, "_index"):  # False if opening it failed
             self._index.close()
 

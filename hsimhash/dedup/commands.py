@@ -1,4 +1,4 @@
-"""Build the commands that the report suggests: the same run with another distance, and `apply`."""
+"""Build the commands that the report suggests: the same run with a different distance, and `apply`."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class _DedupRun:
         return stored
 
     def _warn_of_other_ids(self, documents: Collected, stored: Stored) -> None:
-        """Warn if all documents may have been stored under other ids, so that each is a duplicate of itself."""
+        """Warn if all documents may have been stored under different ids, so that each is a duplicate of itself."""
         numbers, nearest = documents.comparable, stored.nearest[documents.comparable]
         if len(numbers) < 2 or np.any(nearest < 0):
             return

@@ -39,7 +39,7 @@ MANY_SHORT = 10
 MANY_SHORT_SHARE = 0.05
 
 INPUTS_NAMED = 3
-ID_CHARS = 200  # characters shown of an id or a name; of a longer one, its beginning and its end
+ID_CHARS = 200  # characters shown of an id or a name; longer ones are cut in the middle
 LINK_CHARS = 500  # maximum length of an id that becomes a link
 
 _SIZE_STEPS = (1, 2, 5)  # the bars in the chart of sizes begin at these numbers times powers of ten
@@ -112,7 +112,7 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The same run with another distance."""
+    """The same run with a different distance."""
 
     bits: int
     command: str  # shell command; empty if it cannot be pasted
@@ -142,7 +142,7 @@ class Totals:
     largest_cluster: int = 0
     pairs: int = 0
     by_key: int | None = None  # pairs found by key alone; None if the profile makes only fingerprints
-    unconfirmed: int | None = None  # more pairs that are not near because their sketches differ; None: unknown
+    unconfirmed: int | None = None  # further pairs that are not near because their sketches differ; None: unknown
     exact: int = 0  # documents so short that only identical texts match
     repeated: int = 0  # records that repeat an earlier record
     split: int = 0  # components that were larger than allowed and were split into stars
@@ -279,7 +279,7 @@ def find_notices(
 
 
 def write_report(file: TextIO, data: ReportData) -> None:
-    """Write the report to a file opened as UTF-8; the same data always gives the same bytes."""
+    """Write the report to a file opened as UTF-8; the same data always yields the same bytes."""
     page = page_environment("dedup").get_template("report.html.jinja")
     file.write(
         page.render(

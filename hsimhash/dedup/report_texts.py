@@ -104,7 +104,7 @@ def first_line(text: str) -> str:
 def date_of(inputs: Sequence[Input]) -> str:
     """Return when the newest input file was modified; empty if there are no files.
 
-    Unlike the current time, this gives the same report for the same files.
+    Unlike the current time, this date makes reports on the same files identical.
     """
     times = []
     for one in inputs:

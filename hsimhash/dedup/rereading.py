@@ -20,7 +20,7 @@ def texts_again(
 ) -> Iterator[tuple[int, str]]:
     """Yield (number, text) for the `wanted` documents, which must be in ascending order.
 
-    Documents whose record now has another id or length are skipped. For each input that cannot be read again, its
+    Documents whose record now has a different id or length are skipped. For each input that cannot be read again, its
     number and the reason are added to `missing`.
     """
     rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)

@@ -212,7 +212,7 @@ class Results:
 
 
 def _read_as(one: Input) -> dict[str, str]:
-    """Return the detected formats of an input, so that the same records can be read again under another name."""
+    """Return the detected formats of an input, so that the same records can be read again under a different name."""
     found = {"format": "fingerprints" if one.has_fingerprints and one.kind == "tsv" else one.kind}
     return found | ({"fingerprint_format": one.formats[0]} if len(one.formats) == 1 else {})
 

@@ -1,7 +1,7 @@
 """Weight features by how often they occur, and space-separated words by the user's table or the English table.
 
 The weight of an English word is its tf · idf; in total, the words weigh as much as the pairs that `auto-1` counts.
-Other languages have other frequent words, and the English table would give them too much weight. So the table is used
+Other languages have other frequent words, and the English table would assign them too much weight. So the table is used
 only to the extent that a text is English. This is measured by the share of words that are frequent in every English
 text (`the`, `of`, `and`, …). A text is not English if the share is below a tenth, and English if it is a fifth or more.
 In between, words and pairs share the weight, so that no edit of a page changes all of its features at once. The share

@@ -1,4 +1,4 @@
-"""Keys: hashes of a text's heaviest features, which stay the same inside another page frame.
+"""Keys: hashes of a text's heaviest features, which stay the same inside a different page frame.
 
 There are two kinds of keys, and a profile makes one of them. Both have 64 bits; 0 means no key.
 

@@ -116,7 +116,7 @@ def native_shingles(recipe: Recipe, texts: Sequence[str]) -> list[Uint64s] | Non
 
 
 def _listed(recipe: Recipe, texts: Sequence[str], name: str) -> list[tuple[Uint64s, int, int]]:
-    """Call the signer's method that is called `name`; return the hashes, the key and the sketch of each text."""
+    """Call the signer's method named `name`; return the hashes, the key and the sketch of each text."""
     signer = _signer_of(recipe)
     of_texts, of_codes = getattr(signer, name), getattr(signer, f"{name}_of_codes")
     try:

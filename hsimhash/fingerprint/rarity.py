@@ -174,10 +174,10 @@ def read_table(path: Path) -> bytes:
 
 @cache
 def rarity_table(sha256: str | None) -> RarityTable:
-    """Return the table whose content has this SHA-256; None gives a table in which all features are equally rare.
+    """Return the table whose content has this SHA-256; for None, a table in which all features are equally rare.
 
     Raises:
-        ProfileMismatchError: this process does not know the table.
+        ProfileMismatchError: this process has not loaded the table.
     """
     if sha256 is None:
         return RarityTable.of(np.empty(0, np.uint32), np.empty(0, np.uint8), 0)
@@ -194,7 +194,7 @@ class Learnt(NamedTuple):
 
     @staticmethod
     def of(sha256: str) -> Learnt:
-        """Describe the table with that SHA-256; raise `ProfileMismatchError` if this process does not know it."""
+        """Describe the table with that SHA-256; raise `ProfileMismatchError` if this process has not loaded it."""
         table, general = rarity_table(sha256), rarity_table(GENERAL_SHA256)
         is_common = 2 * table.rarities[:-1].astype(np.int64) < table.default
         is_general = are_in(table.tags[:-1][is_common], general.tags[:-1][general.rarities[:-1] < general.default / 2])

@@ -82,7 +82,7 @@ def jieba_idf() -> str:
 
 
 def jieba_dictionary() -> bytes:
-    """Return the words that rjieba knows, one per line with frequency and tag, in UTF-8."""
+    """Return the words in rjieba's dictionary, one per line with frequency and tag, in UTF-8."""
     return _jieba_file(_DICTIONARY_SHA256, "dict.txt").replace(_TWICE, b"", 1)
 
 

@@ -1,4 +1,4 @@
-"""Signatures: a fingerprint finds a text, a sketch confirms the match, and a key finds the text in another page frame.
+"""Signatures: a fingerprint finds a text, a sketch confirms the match, and a key finds it in a different page frame.
 
 See `sketch` and `keys` for details. A sketch or key of 0 means that it is missing.
 """

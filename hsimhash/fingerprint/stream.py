@@ -145,7 +145,7 @@ class _Attempt(Generic[T]):
         return list(map(self.here, tasks))
 
     def prepare(self) -> None:
-        """Load what the profile needs, so that no text's limits include it; errors surface with the first text."""
+        """Load what the profile needs outside the limits of any text; errors surface with the first text."""
         with suppress(Exception):
             self._profile.verify()
 

@@ -151,7 +151,7 @@ def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
 
 
 def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
-    """Return the character n-grams in scripts without spaces, except for Han characters that the segmenter knows."""
+    """Return the character n-grams in scripts without spaces, except for Han characters that the segmenter handles."""
     return shingles(char_units(codes, classes), n, gap=False)
 
 

@@ -1,7 +1,7 @@
 """The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
 A profile identifies a list by the SHA-256 of its content, so it can never refer to a different list. This module keeps
-the lists that the process knows, by hash. An index stores the lists of its profile next to its record.
+the lists that the process has loaded, by hash. An index stores the lists of its profile next to its record.
 
 The content is UTF-8, with one line per word, sorted by word. A line of an idf table is `word idf`. A line for the
 segmenter is `word` or `word frequency`, as in jieba's user dictionaries. A line of a list of stop words is `word`.
@@ -52,7 +52,7 @@ def keep_list(content: bytes) -> str:
 
 
 def kept_lists(names: Iterable[str]) -> dict[str, bytes]:
-    """Return the contents of the lists that this process knows."""
+    """Return the contents of the lists that this process has loaded."""
     return {name: _contents[name] for name in names if name in _contents}
 
 
@@ -62,7 +62,7 @@ def list_entries(kind: str, sha256: str) -> list[list[str]]:
 
 
 def kept_list(kind: str, sha256: str) -> bytes:
-    """Return a list's content; raise `ProfileMismatchError` if this process does not know it."""
+    """Return a list's content; raise `ProfileMismatchError` if this process has not loaded it."""
     content = _contents.get(sha256)
     if content is None:
         raise ProfileMismatchError(

@@ -104,7 +104,7 @@ def _diff_constants(rows: Uint8s, key: bytes) -> bytes:
 
 
 def first_diff(key: bytes, value: bytes) -> bytes:
-    """Encode the first cell of a block with FAST_DIFF; it shares nothing with another cell."""
+    """Encode the first cell of a block with FAST_DIFF; it does not share anything with another cell."""
     return b"\0" + varint(len(key)) + varint(len(value)) + b"\0" + key + value
 
 

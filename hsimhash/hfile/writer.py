@@ -112,7 +112,7 @@ class HFileWriter:
         family: Column family of all cells, 1 to 127 bytes.
         settings: Settings of this family in the table.
         within: Half-open range of the region's rows; an empty end means the end of the table.
-        created_ms: Creation time, in ms since 1970. It is a parameter so that the same input gives the same bytes.
+        created_ms: Creation time, in ms since 1970. It is a parameter so that the same input yields the same bytes.
     """
 
     def __init__(

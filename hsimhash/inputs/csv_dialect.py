@@ -14,7 +14,7 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
 
 _TAB_SUFFIXES = (".tsv", ".tab")
 _DELIMITERS = ",;\t|"
-_STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # the first line with which Excel states the delimiter
+_STATED = re.compile(rb'"?sep=([^"\r])"?\r?', re.IGNORECASE)  # a first line in which Excel states the delimiter
 # The csv module ends a row at a carriage return outside quotes. Each character of a row stands for a byte, so this
 # character cannot occur in a row and can replace carriage returns.
 _CARRIAGE_RETURN = "\u0100"

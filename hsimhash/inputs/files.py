@@ -3,7 +3,7 @@
 | input | holds |
 |---|---|
 | `.jsonl`, `.ndjson`, `.jl`, `.json` | JSON lines, an array or multi-line objects, each with a text or a fingerprint |
-| `.tsv` | `id<TAB>fingerprint` if each of the first 16 lines has that form, `id<TAB>text` if none has |
+| `.tsv` | `id<TAB>fingerprint` if each of the first 16 lines has that form, `id<TAB>text` if none of them does |
 | `.parquet`, `.csv` | tables, one document per row; also `.tsv` if its first line is a header, or with format `csv` |
 | `.warc`, `.wet` | web archives: pages that a crawler fetched, and their texts |
 | `.html`, `.htm`, and all other names | a page or a text; its id is the name as given |
@@ -158,7 +158,7 @@ class Input:
     folder: str = ""  # folder in which it was found, as given
     prefix: str = ""  # prefix of ids in a folder: the folder's name if there are other inputs, to keep ids unique
     skips_records: bool = False  # for a folder: whether its files of records are separate inputs
-    problem: str = ""  # why none of it can be read
+    problem: str = ""  # why it cannot be read at all
 
     def open(self) -> InputFile:
         """Open an input other than a folder."""
@@ -233,7 +233,7 @@ def is_records(path: str) -> bool:
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (id, path) for every file; the id is `prefix` and the path within the folder, with `/`.
 
-    Files are sorted as `path_order` says, so that a file precedes copies such as `a (1).txt` and `a-v2.txt`.
+    Files are sorted by `path_order`, so that a file precedes copies such as `a (1).txt` and `a-v2.txt`.
     Skips hidden files, and the marker files that Spark and similar programs leave in a folder.
     """
     with os.scandir(folder) as found:

@@ -69,5 +69,5 @@ def is_written(value: object) -> TypeGuard[str | int]:
 
 
 def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
-    """Yield the value of `field` in each record where it may be a fingerprint."""
+    """Yield the value of `field` in each record, if it may be a fingerprint."""
     return filter(is_written, (record.get(field) for record in records))

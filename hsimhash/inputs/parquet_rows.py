@@ -30,7 +30,7 @@ from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
 
 BATCH_BYTES = 32 << 20  # bytes of one column in a batch
 ROWS_AT_ONCE = 1_024
-_PAGE_BYTES = 64 << 20  # maximum unpacked size of a page, whatever its compression ratio is
+_PAGE_BYTES = 64 << 20  # maximum unpacked size of a page, regardless of its compression ratio
 _PAGE_RATIO = 64  # maximum compression ratio of a larger page; text rarely shrinks to a tenth
 _LARGE_PAGE_BYTES = 512 << 20  # maximum unpacked size of a page whose values exceed the limit on average
 _LEVELS = 4 << 20  # maximum number of values in a page of a nested column if they take less than 1/64 byte each

@@ -206,7 +206,7 @@ def _reason(url: str, error: Exception) -> str:
 class _RemoteFile(io.RawIOBase):
     """The bytes of a remote file; without byte ranges, seeking back downloads the file again from the beginning.
 
-    Every failure is an `InputUnavailableError`, because none is due to a bad record or a damaged file.
+    Every failure is an `InputUnavailableError`, because a bad record or a damaged file cannot be the cause.
     """
 
     def __init__(self, source: RemoteSource) -> None:

@@ -20,10 +20,10 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import compress
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Literal
 

@@ -132,7 +132,7 @@ class _Graph:
         for crowd in (crowd.renumbered(number) for crowd in crowds):
             if (listed := crowd.listed()) is None:
                 unlisted.append(crowd)
-            else:  # a fraction of the time of an unlisted crowd, even if none of the pairs is needed later
+            else:  # takes a fraction of the time of an unlisted crowd, even if no pair is needed later
                 sides.append((listed[0].astype(np.uint32), listed[1].astype(np.uint32)))
         low, high = map(np.concatenate, zip(*sides, strict=True))
         return cls(values, pairs.groups, best, vertices, low, high, unlisted, _NONE)
@@ -222,7 +222,7 @@ def _starred(graph: _Graph) -> _Labelled:
 
 def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
     """Return the components, with only as many far edges as are needed to connect what near edges do not connect."""
-    label = np.arange(len(graph.vertices))  # the lowest vertex in the component of each
+    label = np.arange(len(graph.vertices))  # the lowest vertex in each vertex's component
     far = [(_NONE, _NONE)]
     for some, others in chain([(graph.low, graph.high)], *map(links, graph.crowds)):
         if max_distance is None:

@@ -201,7 +201,7 @@ class CrowdQueues:
         return found
 
     def neighbours(self, fresh: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the higher vertices near fresh vertices, which are first in their crowds, and the fresh vertices."""
+        """Return the higher vertex and the fresh vertex of each near pair; fresh vertices are first in their crowds."""
         near, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for vertex in fresh[self._sizes[fresh] > 0].tolist():
             for number in self._crowds_of(np.array([vertex])).tolist():

@@ -179,7 +179,7 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SharedParts:
-    """The parts of signatures' keys: `owner` has the signature of each, in order, and `first` the first equal part."""
+    """The parts of signatures' keys: `owner` has the signature of each part, in order, `first` the first equal part."""
 
     parts: Uint64s  # parts of each signature
     owner: Int64s

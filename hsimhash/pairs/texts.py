@@ -124,8 +124,8 @@ def duplicates(
 ) -> Duplicates[Id] | Duplicates[int]:
     """Find the near-duplicates among texts, and choose which of them to keep.
 
-    `hsimhash dedup` gives the same result for the same texts. Every text to drop is a near-duplicate of the text that
-    is kept in its place.
+    `hsimhash dedup` produces the same result for the same texts. Every text to drop is a near-duplicate of the text
+    that is kept in its place.
 
         found = hsimhash.duplicates(frame["text"])
         frame = frame.iloc[found.keep]

@@ -57,7 +57,7 @@ __all__ = [
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import bulk loads on first use; otherwise every task would load the HBase store, which they need."""
+        """Import bulk loads on first use: they need the HBase store, which every task would otherwise load."""
         if name in ("BulkLoadTotals", "bulk_load", "bulk_load_files"):
             return getattr(importlib.import_module("hsimhash.spark.bulk_loading"), name)
         raise AttributeError(f"module 'hsimhash.spark' has no attribute {name!r}")

@@ -6,7 +6,7 @@ its token. Tasks of a killed driver may still be running, but they can only writ
 
 | folder | content |
 |---|---|
-| `documents` | the documents to write, after comparison with the table; as Parquet, so that every read gets the same |
+| `documents` | the documents to write, after comparison with the table; as Parquet, so every read returns the same |
 | `rows`, `registers` | HFiles, one per part of a region (`region_hfiles.py`) |
 """
 
@@ -103,8 +103,8 @@ def bulk_load(
         The counts; None if the observer received commands to run elsewhere instead.
 
     Raises:
-        ValueError: A column is missing or of another type, or the store is not on HBase; nothing was done.
-        IndexNotFoundError, ProfileMismatchError: The index does not exist or has another profile; nothing was done.
+        ValueError: A column is missing or has the wrong type, or the store is not on HBase; nothing was done.
+        IndexNotFoundError, ProfileMismatchError: The index does not exist or has a different profile; nothing was done.
         HsimhashError: The stage belongs to another load or cannot be written, and nothing was done. Or a step failed,
             and the message explains what the same call will do next.
     """

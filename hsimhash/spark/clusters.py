@@ -73,7 +73,7 @@ def clusters(
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
-        ValueError: A column is missing or of another type, there is no such profile, or a number is out of range.
+        ValueError: A column is missing or has the wrong type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
     check_free(documents.select(column_named(id)), ["cluster", "kept", "kept_id", "distance", "size", "diameter"])

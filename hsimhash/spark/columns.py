@@ -35,7 +35,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
     digits, as 'hsimhash export' writes them.
 
     Raises:
-        ValueError: There is no such column, or it has another type.
+        ValueError: There is no such column, or it has the wrong type.
     """
     bits, given = bits_or_null(rows, name), column_named(name)
     wrong = F.concat(
@@ -82,7 +82,7 @@ def first_seen_in(documents: DataFrame) -> Column:
     """Return the column `first_seen` in ms since 1970, with null for missing values.
 
     Raises:
-        ValueError: The column has another type.
+        ValueError: The column has the wrong type.
     """
     if "first_seen" not in documents.columns:
         return F.lit(None).cast("bigint")
@@ -269,7 +269,7 @@ def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *k
 
     Raises:
         TypeError: `documents` is not a DataFrame of a Spark session that this process drives.
-        ValueError: There is no such column, there are several such columns, or it has another type.
+        ValueError: There is no such column, there are several such columns, or it has the wrong type.
     """
     check_frame(documents)
     if name not in documents.columns:
@@ -322,7 +322,7 @@ def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column
 
     Raises:
         TypeError: See `check_frame`.
-        ValueError: A column is missing or of another type.
+        ValueError: A column is missing or has the wrong type.
     """
     doc_id = id_of(documents, id)
     if "fingerprint" not in documents.columns:

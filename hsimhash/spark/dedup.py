@@ -272,7 +272,7 @@ def _totals(
 
 
 def _pair_counts(results: _Results, vertices: Vertices, options: SparkDedupOptions) -> tuple[int, int | None]:
-    """Return the number of near pairs, without equal documents or as listed, and how many were found by key."""
+    """Return the number of listed near pairs, or if all are listed, of unequal ones; and how many were found by key."""
     pairs = vertices.edges if options.pairs == "all" else results.read("pairs")
     is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
     near = pairs.where(is_near)

@@ -1,4 +1,4 @@
-"""Fit a rarity table to the texts in files, as 'hsimhash dedup' does: the same documents give the same table.
+"""Fit a rarity table to the texts in files, as 'hsimhash dedup' does: the same documents yield the same table.
 
 Each task keeps the texts with the lowest hashes among its records. Among these texts, those with the lowest hashes
 form the sample.

@@ -58,7 +58,7 @@ def dedup(
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
-        ValueError: A column is missing, is of another type or has the name of a result column, a number is out of
+        ValueError: A column is missing, has the wrong type or the name of a result column, a number is out of
             range, or an id is null or repeated.
     """
     kept = [id_of(documents, id), position_of(documents, position).alias("position")]

@@ -39,7 +39,7 @@ class PairLimits:
     tables: int = 256  # tables in a plan; with more tables, buckets are divided fewer times
     given_fingerprints: int = 1 << 21  # fingerprints broadcast to every executor; more need a shuffle of all documents
     single_task: int = 1 << 17  # documents that one task clusters by itself, up to 1.5 KB each
-    given_ids: int = 1 << 19  # documents with near documents that a task holds: 50 MB with ids of 40 bytes
+    given_ids: int = 1 << 19  # documents with near documents that one task can hold: 50 MB with ids of 40 bytes
 
 
 PAIR_LIMITS = PairLimits()
@@ -160,7 +160,7 @@ def _beneath(finer: Search, outer: Search) -> Search:
 def near_fingerprints(
     values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS, *, has_crowds: bool = False
 ) -> DataFrame:
-    """Return all pairs of near fingerprints, each once, as `left` and `right` in any order.
+    """Return all pairs of near fingerprints, each once, as `left` and `right` in either order.
 
     A repeated fingerprint forms a pair with itself.
 

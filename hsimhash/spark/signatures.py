@@ -48,7 +48,7 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
-        ValueError: A column is missing or of another type, there is no such profile, or a column has the name of a
+        ValueError: A column is missing or has the wrong type, there is no such profile, or a column has the name of a
             result column.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile

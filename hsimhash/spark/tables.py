@@ -79,7 +79,7 @@ def write_tables(
             temporary folder, and about 500 MB of memory.
 
     Raises:
-        ValueError: A column is missing or of another type, or there is no such profile.
+        ValueError: A column is missing or has the wrong type, or there is no such profile.
         HsimhashError: The folder is not empty.
     """
     made = Profile.named(profile) if isinstance(profile, str) else profile

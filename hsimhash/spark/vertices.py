@@ -38,7 +38,7 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
-ALIKE = 8  # maximum number of signatures with one fingerprint; more form a crowd, and one with each near fingerprint
+ALIKE = 8  # maximum signatures with one fingerprint; more form a crowd, and also one with each near fingerprint
 CELL = 1 << 12  # signatures with a common part of a key that are compared in one cell; more are divided into cells
 
 
@@ -279,7 +279,7 @@ def _confirmed(edges: DataFrame, options: SparkDedupOptions) -> DataFrame:
 
 
 def agrees(differing: Column, distance: Column, max_sketch: int) -> Column:
-    """Return a column that is true where sketches differ in few enough bits; see `are_alike`."""
+    """Return a column that is true if sketches differ in few enough bits; see `are_alike`."""
     beyond = F.greatest(F.lit(0), distance - FAR)
     return differing <= F.greatest(F.lit(0), F.lit(max_sketch) - beyond)
 
@@ -320,7 +320,7 @@ def pairs(
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
-        ValueError: A column is missing or of another type, there is no such profile, or a number is out of range.
+        ValueError: A column is missing or has the wrong type, there is no such profile, or a number is out of range.
     """
     given = signed_documents(documents, id, position)
     options = SparkDedupOptions(max_distance, max_sketch, limits=limits, keying=keying_of(profile))

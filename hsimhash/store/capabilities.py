@@ -106,7 +106,7 @@ class Shard(NamedTuple):
 
 @runtime_checkable
 class WalksRanges(Protocol):
-    """Several processes can walk a large index range by range, and can resume; `check` and `count` use this too."""
+    """Several processes can walk a large index range by range, and resume; `check` and `count` use this too."""
 
     def check_shard(
         self, shard: Shard, *, repair: bool, folder: Path, workers: int = 1, observer: Observer = UNWATCHED

@@ -161,7 +161,7 @@ class Run(FiledRows):
         sync_folder(folder.parent)
 
     def delete(self) -> None:
-        """Remove the run; if the process is killed, the whole run is left, or files that do not count as a run."""
+        """Remove the run; after a kill, either the whole run remains, or only files that do not count as a run."""
         shutil.rmtree(self.folder.rename(_emptied(self.folder)))
 
     def ids(self, start: int, stop: int) -> list[bytes]:
@@ -327,7 +327,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return count
 
     def slice_of(self, number: int, slices: int) -> Slice:
-        """Return the documents in one of `slices` slices, numbered from 0; each as it is in the last run that has it.
+        """Return the documents in one of `slices` slices, numbered from 0; each from the last run that has it.
 
         A slice takes the documents in one range of digests from every run, so it includes all versions of a document.
         """
@@ -389,7 +389,7 @@ def document_order(
 def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
     """Sort an order in place by a key within stretches of equal items.
 
-    `is_same` tells for each item except the first one whether it is equal to the previous item.
+    `is_same` states for each item except the first whether it equals the previous item.
     """
     is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])

@@ -20,7 +20,7 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
 DEADLINE, EXCLUSIVE, LOCK_TIMEOUT = "deadline", "exclusive", "lock_timeout"  # options of some stores
 
-# `masked` shows the values of these options only. `key`, `auth` and similar names are left out because they are secrets
+# `masked` shows the values of only these options. `key`, `auth` and similar names are left out because they are secrets
 # in the URLs of other programs.
 _HARMLESS = frozenset(
     "application_name ca cert connect_timeout connections db dbname deadline exclusive host "  # noqa: SIM905

@@ -24,7 +24,7 @@ use pyo3::types::PyString;
 use std::sync::Arc;
 use text::{Features, Recipe, Scratch, Signature, Text};
 
-const INTERFACE: u32 = 7; // change this whenever functions take or return something else
+const INTERFACE: u32 = 7; // change this whenever arguments or results of functions change
 const MAYBE_HAN: u32 = 0x2E80; // no code point below this is Han or normalises to Han
 
 type Columns<'py> =

@@ -20,8 +20,8 @@ struct Row([u32; IN_ROW]);
 
 /// A table of features by their tags, the first 32 bits of their hashes.
 ///
-/// A look-up reads one cache line. If it read several scattered lines, memory access would take most of the time of
-/// signing.
+/// A look-up reads one cache line. If it read several scattered lines, memory access would take most of the signing
+/// time.
 pub struct Rarities {
     rows: Vec<Row>,
     leading: u32,

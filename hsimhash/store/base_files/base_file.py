@@ -143,7 +143,7 @@ class Base:
 
     @property
     def fingerprints(self) -> Uint64s:
-        """The fingerprints in ascending order, as the first drawer has them, because its segments are leading bits.
+        """The fingerprints in ascending order, which is that of the first drawer: its segments are leading bits.
 
         They are not verified.
         """

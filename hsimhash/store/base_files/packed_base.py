@@ -107,7 +107,7 @@ class PackedBase(Base):
             low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
             begin, end = first + vector_at + (low_bit >> 3), first + vector_at + (high_bit + 7 >> 3)
             verify(begin, end)
-            # Keep only the bits of this cell, of which as many are set as the cell has rows.
+            # Keep only the bits of this cell; as many of them are set as the cell has rows.
             count = high_bit - low_bit
             its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << count) - 1
             vectors.append(its.to_bytes(count + 7 >> 3, "little"))

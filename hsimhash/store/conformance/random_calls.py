@@ -209,7 +209,7 @@ class TrialRun:
         self.done["queries"] += len(asked)
 
     def _expected(self, found: list[Match], query: Signature, rule: Rule, exclude: str | None) -> list[Match]:
-        """Return what a query must return; if buckets may be crowded, return `found` if it is also correct."""
+        """Return what a query must return; if buckets may be crowded and `found` is also correct, return `found`."""
         whole = plain_matches(self.documents.values(), self._stored(query), rule._replace(limit=None), exclude)
         self.done["matches"] += len(whole[: rule.limit])
         if self._trial.crowded_rows < CROWDED_ROWS and found == sorted(set(found) & set(whole)):
@@ -252,7 +252,7 @@ class TrialRun:
         return Claim(is_new=True)
 
     def _store(self, given: Sequence[Given]) -> int:
-        """Record added documents with distinct ids; return how many are new or have another signature."""
+        """Record added documents with distinct ids; return how many are new or have a different signature."""
         changed = 0
         for doc_id, signature in given:
             old, new = self.documents.get(doc_id), Document.of(doc_id, self._stored(signature), self._now)
@@ -275,7 +275,7 @@ class TrialRun:
         return [(doc_id, self._signature(doc_id)) for doc_id in self._rng.choice(self._ids, count).tolist()]
 
     def _signature(self, doc_id: str) -> Signature:
-        """Draw a document's next signature: crowded, its earlier one, near its current one, or near another one."""
+        """Draw a document's next signature: crowded, its earlier one, near its current one or another document's."""
         drawn, own = self._rng.random(), self.documents.get(doc_id)
         if drawn < 0.2 and doc_id in self._were:
             return self._were[doc_id]

@@ -121,7 +121,7 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
     """Return what `create` would do, and which steps need hbase shell, without changing anything.
 
     Raises:
-        IndexExistsError: The table does not belong to an index, or has an index with other settings.
+        IndexExistsError: The table does not belong to an index, or has an index with different settings.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -235,7 +235,7 @@ def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
-    """Whether the table has a complete index; raise `IndexExistsError` if the index has other settings."""
+    """Whether the table has a complete index; raise `IndexExistsError` if the index has different settings."""
     try:
         HBaseStore.open(url, gateway).record.check_same(record, url)
     except (IndexNotFoundError, CorruptionError):

@@ -64,7 +64,7 @@ def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
 
 
 def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Report the numbers that servers give for all of their tables together; warn only about a low locality."""
+    """Report the numbers that servers return for all of their tables together; warn only about a low locality."""
     local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
     if local:
         said = f"{_range_of(local)} of each server's store files, for all tables, are on its own machine"

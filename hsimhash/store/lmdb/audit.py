@@ -229,7 +229,7 @@ class _Audit:
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
         self.is_base_damaged = False
-        self.listed = np.zeros(0, np.uint64)  # marks of listed ids, ascending, with the maximum at the end
+        self.listed = np.zeros(0, np.uint64)  # marks of listed ids, ascending, then 2**64 - 1 as a sentinel
         self.keyed = array("Q")  # marks of the key drawer rows that listed documents need
         self.known_keys = np.empty(0, np.uint64)  # the marks in `keyed`, ascending
 
@@ -251,11 +251,11 @@ class _Audit:
             return self.report
         begun = self.session.last_transaction()
         self._each_page("documents", self._check_listings)
-        # Only if nobody wrote in the meantime do the counts prove that every register is listed.
+        # The counts do not prove that every register is listed if anybody wrote in the meantime.
         if self.confirmed < registers or self.session.last_transaction() != begun:
             self.listed = self._marks_of_listed()
             self._each_page("register", self._check_registers)
-        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place, as there are as many as documents
+        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # not copied, because there are as many as documents
         self.known_keys.sort()
         self._each_page("drawers", self._check_drawer_rows)
         return self.report

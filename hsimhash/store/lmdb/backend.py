@@ -47,9 +47,9 @@ class _LmdbBackend(Backend):
     example = "lmdb://relative/path, lmdb:///absolute/path"
     # CPU time on a Xeon at 2.5 GHz with all data in memory, derived from the differences between layouts and between
     # document counts. The measurements were single queries without a match, with 4, 10, 20, 28 and 84 drawers, over
-    # 150,000 to 2,400,000 random fingerprints, and the `add_many` calls that wrote these. They were made without
-    # hsimhash-native, with which a drawer takes a twentieth of the time. Sizes are those of an index after bulk loads
-    # of 20,000 to 10,000,000 documents, accurate to a fifth.
+    # 150,000 to 2,400,000 random fingerprints, and the `add_many` calls that wrote those fingerprints. They were made
+    # without hsimhash-native, with which a drawer takes a twentieth of the time. Sizes are those of an index after bulk
+    # loads of 20,000 to 10,000,000 documents, accurate to a fifth.
     prices = Prices(
         read_us=0.7,
         candidate_us=0.011,

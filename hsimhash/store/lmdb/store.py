@@ -200,7 +200,7 @@ class LmdbStore(Store):
         return self.session.file_bytes() + sum(path.stat().st_size for path in files.bases(self.session.path))
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
-        """See `Store.crowds`. Registers are sorted by a digest of their id, so a random sample is at the start."""
+        """See `Store.crowds`. Registers are sorted by a digest of their id, so the first ones are a random sample."""
         with LmdbView(self.session) as view:
             rows = page(view.transaction, view.databases, "register", None, sampled)
             return crowded([register_fields(value)[0] for _, value in rows], view.listed)

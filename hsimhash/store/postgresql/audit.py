@@ -149,7 +149,7 @@ def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport,
     if not (found and is_repair):
         return
 
-    def delete(link: Link) -> int:  # locks rows first, so that concurrent writers either end before or start over
+    def delete(link: Link) -> int:  # locks rows first, so that concurrent writers either finish first or start over
         link.do(f"SELECT FROM {tables.fingerprints} AS filed WHERE {unlisted} ORDER BY fingerprint FOR UPDATE")
         return link.do(f"DELETE FROM {tables.fingerprints} AS filed WHERE {unlisted}")
 

@@ -242,7 +242,7 @@ class DatabaseSession:
             self._refuse_shared_process(link)
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
         link.adapters.register_dumper(TextArray, _TextsDumper)
-        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint, so one plan per statement
+        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan per statement
         link.execute(_settings(version), prepare=False)
 
     def _refuse_shared_process(self, link: Link) -> None:

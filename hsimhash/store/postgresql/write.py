@@ -4,7 +4,7 @@ Invariant: *every document's fingerprint is in `pages_fingerprints`.* So a write
 its fingerprint against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes rows of
 fingerprints locks them first (FOR UPDATE), which waits for the writers that add documents. Then it looks for documents,
 including those that these writers have added. Its next statement must see their commits, so each transaction is READ
-COMMITTED, whatever the default of the database is (`session.py` lists all assumptions).
+COMMITTED, regardless of the database's default (`session.py` lists all assumptions).
 
 Documents are locked in order of id, and then fingerprints in ascending order, so writers cannot deadlock. If a row
 changes between reading and locking it, the transaction starts over.
@@ -36,7 +36,7 @@ class TableWrites:
         self._columns = [*COLUMNS.split(", "), *tables.key_columns]
 
     def put_documents(self, wanted: Wanting, *, are_new: bool = False) -> int:
-        """Add documents, and change those with another signature; return how many were added or changed.
+        """Add documents, and change those with a different signature; return how many were added or changed.
 
         With `are_new`, the documents are known to be new, so existing ones are not looked up.
         """

@@ -192,7 +192,7 @@ class RedisAudit:
         keys = [self.keys.bucket(prefix), self.keys.listing(packed)]
         self.session.write(UNFILE, keys, [packed, even_if_listed])
 
-    # Step 4: rows that were not found are looked for again.
+    # Step 4: look again for rows that were not found.
 
     def find_missing(self) -> None:
         drawers = len(self.record.layout.drawers)

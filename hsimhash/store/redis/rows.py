@@ -32,7 +32,7 @@ class RedisLimits:
         first_documents: Number of documents to read at first for each fingerprint.
         shards: Maximum number of shards in a call that reads about `documents` entries of listings or registers.
         ranged_buckets: A range with more possible buckets than this is read from the listings, not bucket by bucket.
-        left_s: How long a document stays listed under its old fingerprint, in seconds; queries must be shorter.
+        left_s: How long a document stays listed under its old fingerprint, in seconds; queries must take less time.
         claims: Maximum number of claims decided at once; fewer if others change what was read.
         claim_s: How long a claim is retried, in seconds.
         tidy_s: Minimum time between two collections of leftovers that a store's writes trigger, in seconds.

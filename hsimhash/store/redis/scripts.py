@@ -153,10 +153,10 @@ def _script(text: str) -> Script:
 
 # KEYS: record, identity, writers, orphans; per document, its register, its listing, the buckets of the drawers, and the
 # buckets of its key (padded with the record); per read, its key.
-# ARGV: the four of every write; the mark's field or '', its count, the number of drawers, the number of buckets per
+# ARGV: the usual four; the mark's field or '', its count, the number of drawers, the number of buckets per
 # key, the TTL in ms or 0, the start of the keys of registers, the number of reads; per read, its kind, three arguments,
 # and the SHA-1 of its result; per document, its id, and its register without the time of expiry.
-# Returns how many documents changed, or -1 if a read now has another result, so that nothing was written.
+# Returns how many documents changed, or -1 if a read now has a different result, so that nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -219,7 +219,7 @@ return note(changed)
 )
 
 # KEYS: record, identity, writers, orphans; per document, its register.
-# ARGV: the four of every write; the time before which documents must be first seen or '', the TTL in ms or 0; per
+# ARGV: the usual four; the time before which documents must be first seen or '', the TTL in ms or 0; per
 # document, its id.
 REMOVE = _script(
     _NOW
@@ -245,7 +245,7 @@ return note(gone - over)
 )
 
 # KEYS: record, identity, orphans.
-# ARGV: the four of every write; the first shard of registers, the shard to stop before, the start of their keys.
+# ARGV: the usual four; the first shard of registers, the shard to stop before, the start of their keys.
 # Removes expired documents from an index with a TTL.
 FORGET = _script(
     _NOW
@@ -268,7 +268,7 @@ end)
 
 # KEYS: record, identity, orphans; per orphan, its register, its listing, the buckets of the drawers, and the buckets of
 # its key (padded with the record).
-# ARGV: the four of every write; the minimum age in ms, the number of drawers, the number of buckets per key; per
+# ARGV: the usual four; the minimum age in ms, the number of drawers, the number of buckets per key; per
 # orphan, its id and its entry.
 COLLECT = _script(
     _NOW
@@ -297,7 +297,7 @@ return deleted
 """
 )
 
-# KEYS: record, identity, writers. ARGV: the four of every write; an age in ms. Removes writers whose last write is
+# KEYS: record, identity, writers. ARGV: the usual four; an age in ms. Removes writers whose last write is
 # older.
 FORGET_WRITERS = _script(
     _NOW
@@ -308,7 +308,7 @@ return call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 1000 * (now - tonumber(ARGV[5])
 )
 
 # KEYS: record, identity, a register, its listing, the buckets of the drawers, the buckets of its key.
-# ARGV: the four of every write; the id, the register as it was read.
+# ARGV: the usual four; the id, the register as it was read.
 # Writes the listing and the rows that a register requires, unless the register has changed since it was read.
 COMPLETE = _script(
     _NOW
@@ -325,7 +325,7 @@ return 1
 )
 
 # KEYS: record, identity, a bucket, the listing of the fingerprint to remove from the bucket.
-# ARGV: the four of every write; the fingerprint, and whether to remove it even if it is listed.
+# ARGV: the usual four; the fingerprint, and whether to remove it even if it is listed.
 UNFILE = _script(
     _NOW
     + _SAME
@@ -337,7 +337,7 @@ return 0
 )
 
 # KEYS: record, identity, orphans.
-# ARGV: the four of every write; a listing or '', the number to add to the record's count of documents.
+# ARGV: the usual four; a listing or '', the number to add to the record's count of documents.
 # Logs a wrong listing as an orphan, and corrects the count.
 CORRECT = _script(
     _NOW
@@ -349,7 +349,7 @@ return 1
 """
 )
 
-# KEYS: record, identity, the mark of a drop. ARGV: the four of every write; fields and values of the record.
+# KEYS: record, identity, the mark of a drop. ARGV: the usual four; fields and values of the record.
 # Creates the index unless an index, or a part of an index, exists.
 CREATE = _script(
     _NOW

@@ -216,7 +216,7 @@ class _Writer:
         self._noted, self._at_s = 0, 0.0
 
     def note(self, noted: int) -> None:
-        """Record the server time of a write in µs; of concurrent threads, the latest time is kept."""
+        """Record the server time of a write in µs; if threads write concurrently, the latest time is kept."""
         self._noted, self._at_s = max(self._noted, noted), time.monotonic()
 
     def noted(self) -> int:
@@ -225,7 +225,7 @@ class _Writer:
 
 
 def _packed(command: Sequence[_Word]) -> bytes:
-    """Return a command as it is sent; with the thousands of words in a script, redis-py takes four times as long."""
+    """Return a command as it is sent; for the thousands of words in a script, redis-py takes four times as long."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 

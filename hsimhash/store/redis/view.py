@@ -25,7 +25,7 @@ class RedisView(View):
         self._session, self._keys, self._record, self._limits = rows.session, rows.keys, rows.record, rows.limits
         self._is_timed = int(rows.ttl_ms > 0)
         self._until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        self._scanned_s: float | None = None  # when the reads whose documents are requested began
+        self._scanned_s: float | None = None  # start of the reads that precede the requests for documents
         self._is_confirming = False
 
     def _begin(self) -> None:

@@ -56,7 +56,7 @@ def _id_bytes(run: Run, keep: NDArray[np.bool_]) -> int:
 
 
 class _InOrder(NamedTuple):
-    """Documents in order, with the number of each one's run and its position in that run."""
+    """Documents in order, with the number of each document's run and its position in that run."""
 
     fingerprints: Uint64s
     records: NDArray[np.void]

@@ -3,8 +3,8 @@
 The load has the steps that `load_steps.py` describes, and two more between *begin* and *rows*:
 
 - *resolve*: of several documents with the same id, the last one is kept. Documents that the table already has are left
-  out. A document that the table has with another signature gets the next state of its register, and an entry in the log
-  of orphans (`table_comparison.py`).
+  out. A document that the table has with a different signature gets the next state of its register, and an entry in the
+  log of orphans (`table_comparison.py`).
 - *files*: worker processes prepare the runs and write each region's files (`run_writer.py`).
 
 Next to the runs, `staged.json` stores the progress, and `files.jsonl` lists the regions whose files are finished. A
@@ -147,7 +147,7 @@ class StagedLoad(BulkLoad):
     # What is loaded.
 
     def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
-        """Write which documents each run keeps, and what the table knows about them; return the state with counts."""
+        """Write which documents each run keeps, and what the table stores for them; return the state with counts."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():

@@ -60,7 +60,7 @@ class Stage(ABC):
 
     def manifest(self) -> dict[str, Any] | None:
         """Return the last manifest written, or None; raise `HsimhashError` if it is not an hsimhash manifest."""
-        # The second name remains if a kill prevented the renaming.
+        # The second name remains if the process was killed before the rename.
         data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")
         try:
             found = None if data is None else json.loads(data)
@@ -71,7 +71,7 @@ class Stage(ABC):
         return found
 
     def claim(self) -> None:
-        """Ensure that a manifest exists; raise `HsimhashError` if it cannot be written, or other files exist.
+        """Ensure that a manifest exists; raise `HsimhashError` if it cannot be written, or if other files exist.
 
         This detects a folder that is not writable before any work is done.
         """

@@ -66,7 +66,7 @@ class Options:
     auth: str = ""
     service: str = ""  # the first part of the gateways' Kerberos principal; empty: see `Address.service`
     qop: str = ""  # empty: the strongest one that the gateway offers
-    info_port: int = 16_030  # of the region servers: see `info_port.py`
+    info_port: int = 16_030  # info port of the region servers; see `info_port.py`
 
 
 _FIELDS = {field.name.removesuffix("_s"): field.name for field in fields(Options)}

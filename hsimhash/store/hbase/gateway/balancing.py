@@ -62,7 +62,7 @@ class _Standing:
 
 
 class Choice:
-    """The state of each gateway, as this process knows it.
+    """The state of each gateway, as seen by this process.
 
     Not thread-safe: callers hold the pool's lock around every call that changes something. `works` and `has_other` read
     single values, which may be slightly out of date.

@@ -153,7 +153,7 @@ def always() -> bool:
 
 
 class Gateway(AbstractContextManager["Gateway"]):
-    """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
+    """One table behind one or more Thrift gateways. Thread-safe and fork-safe; calling `close` twice is harmless.
 
     Reads are retried until the deadline. So are `put`, `put_rows` and `delete`, which may therefore be sent twice.
     Every call raises `StoreUnavailableError` if no gateway responds before the deadline, or if a server temporarily
@@ -219,7 +219,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         try:
             if not self.rows(start, stop, DRAWER_FAMILY, limit=1, having="qualifier"):
                 return self.scan([(start, stop)])
-        except CorruptionError:  # rows of another length
+        except CorruptionError:  # rows of a different length
             pass
         return None
 
@@ -284,7 +284,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Whether the table exists."""
 
     def is_disabled(self) -> bool:
-        """Whether the table is disabled; False on Thrift1, where every call reports a disabled table."""
+        """Whether the table is disabled; always False on Thrift1, where other calls report a disabled table."""
         return False
 
     def namespaces(self) -> list[str]:

@@ -44,7 +44,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # dete
 class Call(NamedTuple):
     """A method of a Thrift service and its arguments: values, or their bytes in the binary protocol.
 
-    A method of `TByteScan` gives its reply as raw bytes. It needs a connection without another call in progress.
+    A method of `TByteScan` returns its reply as raw bytes. It needs a connection without another call in progress.
     """
 
     service: ModuleType

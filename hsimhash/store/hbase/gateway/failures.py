@@ -50,7 +50,7 @@ _METHOD = b"getThriftServerType"
 
 _BINARY = struct.pack(">II", 0x80010001, len(_METHOD)) + _METHOD + struct.pack(">I", 0) + b"\x00"
 _COMPACT = b"\x82\x21\x00" + bytes([len(_METHOD)]) + _METHOD + b"\x00"
-_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # names a mechanism that no gateway knows
+_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # names a mechanism that no gateway supports
 _POST = b"POST / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\nContent-Type: application/x-thrift\r\n"
 
 

@@ -28,7 +28,7 @@ from hsimhash.store.reports import Region
 
 TABLE_CHANGE_S = 300.0  # creating or dropping a table with thousands of regions takes minutes
 REGIONS_AGE_S = 300.0
-REGIONS_AGAIN_S = 5.0  # after a request without a reply
+REGIONS_AGAIN_S = 5.0  # how soon the regions are read again after a request without a reply
 
 
 class ThriftGateway(Gateway):
@@ -201,7 +201,7 @@ class ThriftGateway(Gateway):
                 f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
             )
         if "ompression" in message:
-            # HBase's advice to switch its checks off does not help.
+            # Leave out HBase's advice to switch off its checks, which does not help.
             why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(

@@ -54,7 +54,7 @@ from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.gateway.thrift import DrawerScan, ThriftGateway
 from hsimhash.store.reports import Region
 
-SINGLE_SCANS = 40  # maximum ranges that are scanned one by one; measured: with more, one filter per region is faster
+SINGLE_SCANS = 40  # maximum number of ranges scanned one by one; measured: with more, one filter per region is faster
 
 # Two of a query's scans share a connection: this is as fast as one scan per connection, with half of the threads.
 _QUERY_LANES, _LANE_SCANS = 5, 2

@@ -82,7 +82,7 @@ Wanted = Mapping[bytes, tuple[Signature, int]]  # document id → signature, fir
 
 
 def _awake_or_asleep() -> float:
-    """Return the time in seconds, by a clock that also runs while the machine sleeps if the system has one."""
+    """Return the time in seconds, if possible on a clock that also runs while the machine sleeps."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -108,11 +108,11 @@ class Times:
     sleep: Callable[[float], object] = time.sleep
 
     def rows_timely(self) -> Callable[[], bool]:
-        """Return a function that is true as long as registers may be set for rows whose writing starts now."""
+        """Return a function that returns true as long as registers may be set for rows whose writing starts now."""
         return self._within(self.rewrite_s)
 
     def index_recent(self) -> Callable[[], bool]:
-        """Return a function that is true as long as an index that exists now may be assumed to still exist."""
+        """Return a function that returns true as long as an index that exists now can be assumed to still exist."""
         return self._within(self.same_s)
 
     def _within(self, seconds: float) -> Callable[[], bool]:

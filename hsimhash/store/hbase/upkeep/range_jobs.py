@@ -284,7 +284,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
 
 
 def ranges_of_table(gateway: Gateway, record: Record, rows: int = RANGE_ROWS) -> list[Bounds]:
-    """Return ranges that cover the table, each within one region and with about `rows` drawer rows if evenly spread."""
+    """Return ranges that cover the table, each within one region and with about `rows` drawer rows if spread evenly."""
     regions = whole_table(gateway)
     wanted = -(-rows_about(gateway, record) // rows)
     found = []

@@ -71,6 +71,20 @@ def test_files_that_could_not_be_read_are_named(out: Path, tmp_path: Path) -> No
     assert f"left out 6 invalid records: {named} and 1 more; see rejects.jsonl" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["members.csv", "log.jsonl"])
+def test_a_file_in_a_folder_that_dedup_could_not_read_is_left_out(name: str, out: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(3):
+        (notes / f"{number}.txt").write_text("A text with words" if number < 2 else "Another one entirely")
+    (notes / name).write_text("name,born\nAda,1815\n" if name.endswith("csv") else '{"level": "info"}\n')
+    found = run("dedup", str(notes), "--out", str(out))
+    assert (f"{name} is not read" in found.stderr) == (name == "members.csv")
+    done = run("apply", str(notes), "--from", str(out))
+    assert done.exit_code == found.exit_code == 7
+    assert done.stdout.splitlines() == [f"{notes}/{number}.txt" for number in (0, 2)]
+
+
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
 def test_no_inputs_byte_order_mark_gets_between_the_records(form: str, out: Path, tmp_path: Path) -> None:
     sources = [str(tmp_path / f"{number}.{form}") for number in (1, 2)]

@@ -492,6 +492,17 @@ def test_documents_of_the_batch_that_are_stored_already_do_not_drop_each_other(
     assert ids(out, "keep") == ["d0", "d2"]
 
 
+@pytest.mark.parametrize("method", ["star", "components"])
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_a_document_that_is_stored_already_is_kept_rather_than_a_new_one(
+    method: str, keep: str, out: Path, tmp_path: Path, index: HSimIndex
+) -> None:
+    index.add_many([7, 7 << 20], ["d1", "d4"])
+    source = fingerprints(tmp_path / "in.tsv", [7, 7, 7, 7 << 20, 7 << 20, 7 << 20, 1 << 60, 1 << 60])
+    run(out, source, against=index, clusters=method, keep=(Policy.parse(keep),))
+    assert ids(out, "keep") == ["d1", "d4", {"first": "d6", "last": "d7"}[keep]]
+
+
 def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Path, index: HSimIndex) -> None:
     rng = np.random.default_rng(2)
     values = rng.integers(0, 2**64, 3000, np.uint64)

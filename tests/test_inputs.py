@@ -270,6 +270,21 @@ def test_a_folder_is_read_in_the_order_of_names_without_hidden_files(tmp_path: P
     assert read(tmp_path / "texts") == ([(name, f"{name}\r\n") for name in names], [])
 
 
+def test_a_link_to_a_file_in_the_folder_is_not_read_as_well(tmp_path: Path) -> None:
+    top = tmp_path / "texts"
+    for name in ("texts/z/own.txt", "texts/z/own.jsonl", "texts/.hidden.txt", "outside.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps({"id": name, "text": name}))
+    targets = {"a.txt": "z/own.txt", "b.jsonl": "z/own.jsonl", "c.txt": "a.txt"}
+    targets |= {"d.txt": ".hidden.txt", "e.txt": "../outside.txt"}  # these files are not read themselves
+    for name, target in targets.items():
+        (top / name).symlink_to(target)
+    (tmp_path / "linked").symlink_to(top)
+    for folder in (top, tmp_path / "linked"):
+        found = [doc_id for one in find_inputs([str(folder)], InputOptions()) for doc_id, _ in one.documents_in()]
+        assert found == ["d.txt", "e.txt", "z/own.txt", str(folder / "z/own.jsonl")], found
+
+
 def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(b"text")[:-9])
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(RECORD_LIMIT_BYTES + 1)))

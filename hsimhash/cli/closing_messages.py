@@ -48,7 +48,7 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
         return
     tell_report(folder / "report.html")
     keep = folder / "keep.txt"
-    if refused := [one.name for one in found if one.kind not in COPIED_KINDS]:
+    if refused := [one.name for one in found if one.kind not in COPIED_KINDS and not one.problem]:
         print_line(f"Next: use the ids to keep in {shell_word(keep)} ('hsimhash apply' cannot copy {refused[0]}).")
     elif any(one.is_stream for one in found):
         tell_next(

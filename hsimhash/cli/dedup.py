@@ -174,7 +174,7 @@ def dedup_command(
 
     --against also compares the documents with an index, using its profile and distance. Documents that match a stored
     document are dropped. The matches table lists the nearest match of each dropped document, or, with --pairs all,
-    every match. Stored documents whose ids occur in the inputs are ignored.
+    every match. Stored documents whose ids occur in the inputs are ignored; such inputs are kept rather than new ones.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)

@@ -91,10 +91,12 @@ def apply(
             the results is in the inputs, or an input is a table or a web archive.
     """
     for one in inputs:
-        if one.kind not in COPIED_KINDS:
+        if one.kind not in COPIED_KINDS and not one.problem:
+            files = Remedy('format="files"', "--format files")
             raise ValueError(
                 f"cannot copy records of {one.name}, because it is not a file of lines; "
                 f"{folder / KEEP} lists the ids to keep"
+                + ("; to read each file in the folder as one text, run dedup again with " + files if one.folder else "")
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
     for one, name in zip(inputs, _names_in_run(folder, inputs), strict=True):
@@ -121,7 +123,9 @@ def _names_in_run(folder: Path, inputs: Sequence[Input]) -> list[str]:
 
 def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
     """Yield the documents of an input in batches, with their lines; for a folder of texts, with their paths."""
-    if one.kind == "files":
+    if one.problem:
+        yield from ((documents, []) for documents, _ in documents_of(one, reading))
+    elif one.kind == "files":
         for documents, _ in documents_of(one, reading):
             yield documents, [os.fsencode(one.path_of(doc_id)) for doc_id in documents.doc_ids]
     else:

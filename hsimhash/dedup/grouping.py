@@ -120,8 +120,8 @@ def group(
     """Group documents into clusters.
 
     If a document has a match in a stored index, it is dropped, and the nearest match is kept for it. All other
-    documents are clustered among themselves. So the document kept for a dropped one is near it or is in the same
-    component.
+    documents are clustered among themselves; those that are already stored are kept rather than new ones. So the
+    document kept for a dropped one is near it or is in the same component.
 
     Args:
         documents: All documents.
@@ -131,6 +131,8 @@ def group(
         refuses: As for `KeyCheck`, but with numbers of documents.
     """
     count, rank = len(documents.doc_ids), rank_documents(documents, pairs, options.keep)
+    if len(stored.same_ids):
+        rank[stored.same_ids] -= count  # ranks are 0 to count - 1
     fingerprints = np.concatenate([documents.fingerprints, stored.fingerprints])
     kept = np.arange(len(fingerprints))
     among = documents.comparable

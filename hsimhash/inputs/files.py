@@ -234,13 +234,28 @@ def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (id, path) for every file; the id is `prefix` and the path within the folder, with `/`.
 
     Files are sorted by `path_order`, so that a file precedes copies such as `a (1).txt` and `a-v2.txt`.
-    Skips hidden files, and the marker files that Spark and similar programs leave in a folder.
+    Skips hidden files, the marker files that Spark and similar programs leave in a folder, and links to files in the
+    folder, which would otherwise be duplicates of the files they lead to.
     """
+    return _files_within(f"{os.path.realpath(folder).rstrip(os.sep)}{os.sep}", folder, prefix)
+
+
+def _files_within(top: str, folder: str, prefix: str) -> Iterator[tuple[str, str]]:
     with os.scandir(folder) as found:
         shown = (one for one in found if not _LEFT_OUT.match(one.name))
         entries = sorted(shown, key=lambda one: path_order(one.name))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):  # a linked folder may contain itself
-            yield from files_of(entry.path, f"{prefix}{entry.name}/")
-        else:
+            yield from _files_within(top, entry.path, f"{prefix}{entry.name}/")
+        elif not (entry.is_symlink() and _leads_to_file_in(top, entry.path)):
             yield f"{prefix}{entry.name}", entry.path
+
+
+def _leads_to_file_in(top: str, link: str) -> bool:
+    """Whether a link leads to a file below the folder `top` that is read itself."""
+    target = os.path.realpath(link)
+    return (
+        target.startswith(top)
+        and not any(map(_LEFT_OUT.match, target.removeprefix(top).split(os.sep)))
+        and Path(target).is_file()
+    )

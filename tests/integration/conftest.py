@@ -1,6 +1,6 @@
 """The servers that the integration tests share; one HBase serves all workers of pytest-xdist.
 
-The tests download nothing: `make test-servers` fetches what they need first. What is missing is skipped with a reason.
+The tests download nothing: run `make test-servers` first. Tests whose server is missing are skipped with a reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PACKAGES = {"postgresql": "psycopg", "redis": "redis", "spark": "pyspark"}  # by
 
 
 class _MissingPackage(pytest.Module):
-    """A test module that cannot be imported because a package is not installed."""
+    """A test module that cannot be imported because a package is missing."""
 
     def collect(self) -> Iterable[pytest.Item]:
         extra = self.path.stem.split("_")[1]
@@ -43,7 +43,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return what `-n auto` stands for: three workers on two cores, because the tests often wait for a server."""
+    """Return the workers for `-n auto`: three on two cores, because the tests often wait for a server."""
     return 3 * (os.cpu_count() or 1) // 2
 
 
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def own_hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
-    """The shared server, of which a test may start more gateways; to break the server itself, take one of your own."""
+    """The shared server. Tests may start more gateways of it; to break the server itself, start your own."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -65,7 +65,7 @@ def own_hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]
 
 @pytest.fixture(scope="session")
 def hbase(request: pytest.FixtureRequest) -> Gateways:
-    """The gateways of TEST_HBASE (host:thrift1port:thrift2port), or else of the shared server."""
+    """The gateways in TEST_HBASE (host:thrift1port:thrift2port), otherwise those of the shared server."""
     given = os.environ.get("TEST_HBASE")
     if given:
         return Gateways.parse(given)
@@ -75,7 +75,7 @@ def hbase(request: pytest.FixtureRequest) -> Gateways:
 
 @pytest.fixture
 def table(hbase: Gateways) -> Iterator[str]:
-    """The name of a table that is not there yet, and is dropped when the test has ended."""
+    """The name of a table that does not exist yet and is dropped when the test ends."""
     with new_table(hbase) as name:
         yield name
 
@@ -83,7 +83,7 @@ def table(hbase: Gateways) -> Iterator[str]:
 @pytest.fixture
 def stores(hbase: Gateways, table: str) -> tuple[str, str]:
     """A table's URLs through Thrift2 and Thrift1."""
-    # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
+    # The default deadline: the test's open connections must not idle until the gateway closes them.
     return (
         f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}",
         f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}",
@@ -92,7 +92,7 @@ def stores(hbase: Gateways, table: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresqlServer]:
-    """A PostgreSQL for the tests of this process; to break a server, take one of your own."""
+    """A PostgreSQL for the tests of this process; a test that breaks a server must start a new one."""
     with postgresql_serving() as server:
         yield server
 
@@ -105,7 +105,7 @@ def _redis_of_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis
 
 @pytest.fixture
 def redis_server(_redis_of_worker: RedisServer) -> RedisServer:
-    """A Redis without keys, for tests that do not end it: to make, check or drop an index is to look at every key."""
+    """A Redis without keys, because creating, checking or dropping an index scans every key; tests must not stop it."""
     import redis
 
     with closing(redis.Redis(port=_redis_of_worker.port)) as client:

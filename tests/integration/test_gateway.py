@@ -1,4 +1,4 @@
-"""Both gateways against a real HBase: every method, and what a network and a gateway do to them."""
+"""Both gateways against a real HBase: every method, and every fault of a network or a gateway."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.support.processes import forked
 from tests.support.tcp_proxy import proxied, refusing_port
 
 SPLITS = tuple(bytes([first, 0, 0, 0]) for first in (64, 128, 192))
-ANSWER = "timeout=10s"  # within which a gateway that answers has answered; one that is spoken to wrongly may never
+ANSWER = "timeout=10s"  # a working gateway answers sooner; one that gets the wrong protocol may never answer
 ROW = b"rrrr\x00ffffffff"
 _rows = count()
 
 
 @pytest.fixture(scope="module")
 def table(hbase: Gateways) -> Iterator[str]:
-    """The name of a table of four regions, which the tests of this module fill with rows of their own."""
+    """The name of a table with four regions, to which each test of this module adds its own rows."""
     with new_table(hbase, TableSettings(splits=SPLITS)) as name:
         yield name
 
@@ -58,7 +58,7 @@ def gateway(port: int, table: str) -> Iterator[Gateway]:
 
 
 def new_row() -> bytes:
-    """A row that no other test uses, in any of the regions."""
+    """A row in a random region that no other test uses."""
     number = next(_rows)
     return bytes([number * 37 % 256]) + b"\xffrow" + number.to_bytes(8, "big")
 
@@ -101,7 +101,7 @@ def test_a_range_across_all_regions_comes_whole(gateway: Gateway, table: str) ->
     put_rows(gateway, rows)
     found = [row for row in scanned(gateway, [(b"", b"\xff" * 14)]) if row[1:5] == b"acrs"]
     assert found == rows
-    wide = [(bytes([first]), bytes([first + 3])) for first in range(0, 240, 4)]  # 60 ranges, some across a region's end
+    wide = [(bytes([first]), bytes([first + 3])) for first in range(0, 240, 4)]  # 60 ranges, some across regions
     assert len(wide) > SINGLE_SCANS
     expected = [row for row in rows if any(start <= row < stop for start, stop in wide)]
     assert [row for row in scanned(gateway, wide) if row[1:5] == b"acrs"] == expected
@@ -112,7 +112,7 @@ def test_a_batch_of_ranges_equals_single_scans(gateway: Gateway) -> None:
     prefixes = [rng.bytes(5) for _ in range(3_000)]
     rows = [prefix + rng.bytes(8) for prefix in prefixes[::3] for _ in range(4)]
     put_rows(gateway, rows)
-    crowded = drawer_rows(prefixes[0], PAGE_ROWS + 7)  # the first page of its region's filter scan ends within it
+    crowded = drawer_rows(prefixes[0], PAGE_ROWS + 7)  # the first page of its region's filter scan ends inside it
     put_rows(gateway, crowded)
     batch = scanned(gateway, [bucket_range(prefix) for prefix in prefixes])
     assert batch == sorted({*rows, *crowded})
@@ -138,7 +138,7 @@ def test_a_stale_list_of_regions_changes_nothing(hbase: Gateways, table: str) ->
 def test_a_gateway_that_refuses_a_filter_is_asked_range_by_range(
     hbase: Gateways, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thrift2, "row_ranges", lambda _: b"\x0a\x01x\x12\x00")  # a filter that it does not know
+    monkeypatch.setattr(thrift2, "row_ranges", lambda _: b"\x0a\x01x\x12\x00")  # an unknown filter
     rows = [bytes([first]) + b"fltr" + bytes(8) for first in range(0, 250, 2)]
     ranges = [(row, row + b"\x00") for row in rows[::2]]
     assert len(ranges) > SINGLE_SCANS
@@ -197,11 +197,11 @@ def test_rows_come_in_order_up_to_the_limit_and_of_one_family(gateway: Gateway) 
 
 def test_cells_come_as_arrays_where_every_row_is_a_rowkey(gateway: Gateway) -> None:
     rows = [bytes([first]) + b"\xddarr" + bytes(8) for first in range(0, 256, 8)]
-    mark = b"\x0b\0\1\0\0\0\1d\x0b\0\2"  # as a gateway begins a cell
+    mark = b"\x0b\0\1\0\0\0\1d\x0b\0\2"  # the bytes with which a gateway begins a cell
     gateway.put([Put(row, b"d", b"q%d" % column, row[:column]) for row in rows for column in range(3)])
     cells = [cell for one in gateway.rows(rows[3], rows[9], b"d", limit=1_000, columns=2) for cell in one]
     found = gateway.columns(rows[3], rows[9], b"d", limit=1_000, columns=2)
-    if found is not None:  # Thrift1 has none
+    if found is not None:  # always None with Thrift1
         assert [found.cell(place) for place in range(len(found.rows))] == cells
     gateway.put([Put(rows[4][:-1], b"d", b"cut short", b"")])
     assert gateway.columns(rows[3], rows[9], b"d", limit=1_000, columns=2) is None
@@ -212,7 +212,7 @@ def test_cells_come_as_arrays_where_every_row_is_a_rowkey(gateway: Gateway) -> N
 
 
 def test_drawer_rows_are_told_from_other_rows_of_their_family(gateway: Gateway) -> None:
-    named, cut, whole = (new_row() for _ in range(3))  # the table keeps what is put, for both gateways
+    named, cut, whole = (new_row() for _ in range(3))  # the rows stay in the table for the other gateway's test
     put_rows(gateway, [named, cut, whole])
     for row in (named, cut, whole):
         found = gateway.drawer_rows(row, row + b"\0")
@@ -226,7 +226,7 @@ def test_drawer_rows_are_told_from_other_rows_of_their_family(gateway: Gateway) 
     assert gateway.drawer_rows(cut[:-1], cut + b"\0") is None
     (cell,) = gateway.get([(cut[:-1], b"")], b"f")
     assert cell is not None
-    gateway.delete([Deletion(cell.row, b"f", b"", cell.timestamp)])  # no other test reads it
+    gateway.delete([Deletion(cell.row, b"f", b"", cell.timestamp)])  # so that no other test reads it
 
 
 def test_get_returns_each_cell_or_none(gateway: Gateway) -> None:
@@ -428,7 +428,7 @@ def use_over_http(url: str) -> None:
 
 @pytest.fixture
 def keystore(tmp_path: Path) -> tuple[Path, Path]:
-    """A gateway's key store, whose password is `secret`, and its certificate."""
+    """A gateway's key store, with the password `secret`, and its certificate."""
     store, certificate = tmp_path / "store.p12", tmp_path / "gateway.pem"
     key = ["keytool", "-keystore", str(store), "-storetype", "PKCS12", "-storepass", "secret", "-alias", "gateway"]
     names = ["-dname", "CN=localhost", "-ext", "san=dns:localhost,ip:127.0.0.1"]

@@ -1,4 +1,4 @@
-"""Threads and tasks that ask one index on a real HBase at the same time."""
+"""Threads and tasks that query one index on a real HBase at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model's cells do, on a real HBase through both of its gateways."""
+"""The tests of the model's cells on a real HBase, through both of its gateways."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ del TestTheModelAlone  # noqa: F821
 
 @pytest.fixture(scope="module", params=["thrift2", "thrift1"])
 def gateway(request: pytest.FixtureRequest, hbase: Gateways) -> Iterator[Gateway]:
-    """A gateway to a table of these tests; made through Thrift2, for Thrift1 cannot."""
+    """A gateway to a table of these tests. Thrift2 creates the table because Thrift1 cannot."""
     with new_table(hbase, TableSettings()) as name:
         url_of = table_url if request.param == "thrift2" else thrift1_url
         with open_gateway(Address.parse(url_of(hbase, name))) as opened:

@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, stores: tuple[str, str]) -> str:
 
 
 def ageless(index: HSimIndex, *, forgotten_s: float = 0) -> HBaseStore:
-    """Return the store, which collects whatever its age."""
+    """Return the store, set to collect leftovers of any age."""
     assert isinstance(index.store, HBaseStore)
     index.store.times = Times(settled_s=0, forgotten_s=forgotten_s)
     return index.store
@@ -57,7 +57,7 @@ def test_moves_and_removals_leave_nothing_and_others_lose_nothing(store: str) ->
         index.remove(ids[400:])
         collector = ageless(index)
         report = collector.collect()
-        # keys alone; fingerprints; removals, also of the registers
+        # only keys changed; fingerprints changed; removals, including their registers
         assert report == CollectReport(400, 100 + 200 * (2 + DRAWERS) + 100 * (3 + DRAWERS), 0)
         assert log_rows(collector) == 0
         checked = index.check()
@@ -78,7 +78,7 @@ def test_a_crowded_fingerprint_is_worked_off(store: str) -> None:
         index.remove(ids[0])
         assert collector.collect() == CollectReport(1, 1 + DRAWERS + 1, 0)
         assert index.check().leftovers == 0
-        assert log_rows(collector) == 1  # their registers, to be forgotten
+        assert log_rows(collector) == 1  # the removed registers, still to be forgotten
 
 
 def test_the_command_reads_the_log_and_repair_works_it_off(store: str) -> None:

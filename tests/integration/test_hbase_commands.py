@@ -1,4 +1,4 @@
-"""The commands on a real HBase: a table's whole life, and what its doctor says."""
+"""The commands on a real HBase: a table's whole life, and what `doctor` reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
         "+ create record",
     ]
     assert "created" in run("create-table", *asked).stderr
-    for again in (asked, ("--store", store)):  # what nobody asks for is as it was made
+    for again in (asked, ("--store", store)):  # options that are not given do not have to match
         assert "already exists with layout 4 and profile auto-3" in run("create-table", *again).stderr
     facts = json.loads(done("describe", "--store", store, "--json"))
     keys = [key.hex() for key in splits(Layout.named("4"), 3)]
@@ -193,7 +193,7 @@ def test_queries_are_explained_and_rows_counted_where_they_are(store: str) -> No
 def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> None:
     done("create-table", "--store", store, "--regions", "2")
     facts = json.loads(done("doctor", "--store", store, "--write", "--json"))
-    checks = [one for one in facts["checks"] if one["name"] != "region servers"]  # its info port is closed
+    checks = [one for one in facts["checks"] if one["name"] != "region servers"]  # the server's info port is closed
     assert {one["status"] for one in checks} == {"ok"}
     names = [one["name"].split()[0] for one in checks]
     expected = ["gateway", "gateway", "table", "settings", "record", "regions", "round", "read", "write", "clock"]

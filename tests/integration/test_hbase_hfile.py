@@ -1,4 +1,4 @@
-"""HFiles on a real HBase: it loads and serves ours, and its own flushed files are read."""
+"""HFiles on a real HBase: it loads and serves ours, and we read the files that it flushes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.hbase_tables import new_table, table_url
 from tests.support.hfile_reader import HFile
 
 HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
-STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # over 109,306 rows of a family in a region
+STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # more than 109,306 rows of one family in a region
 
 
 def read(path: Path) -> list[KeyValue]:
@@ -37,7 +37,7 @@ def newest(cells: list[KeyValue]) -> list[tuple[bytes, bytes, int, bytes]]:
 
 
 def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], folder: Path) -> dict[str, int]:
-    """Write a file of each family for each region: drawer rows and rows of keys, listings and registers; count them."""
+    """Write a file per family and region: drawer rows and rows of keys, listings and registers; return their counts."""
     counts = dict[str, int]()
     drawers = sorted(filed_rowkeys(store.record.layout, signatures).view(f"V{ROWKEY_BYTES}").ravel().tolist())
     documents = []
@@ -47,7 +47,7 @@ def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], fold
             KeyValue(*listing_key(signature.fingerprint, doc_id), STAMP, b""),
             KeyValue(*register_key(doc_id), STAMP, value),
         ]
-    settings = {  # small blocks and leaves, so that there are several levels
+    settings = {  # small blocks and leaves, for an index of several levels
         b"f": FileSettings("FAST_DIFF", BloomFilter(PREFIX_BYTES), block_bytes=4_096, index_bytes=8_192),
         b"d": FileSettings("NONE", BloomFilter(), block_bytes=4_096, index_bytes=8_192),
     }

@@ -1,4 +1,4 @@
-"""What region servers report on their info port, and that whatever else answers there, or nothing, is no error."""
+"""What region servers report on their info port. Another program there, or none, is not an error."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READS = 60  # of all rows of one region
 
 
 class Silent(LocalServer):
-    """Takes every connection and never answers."""
+    """Accepts every connection and never answers."""
 
     def talk(self, connection: socket.socket) -> None:
         with connection:
@@ -40,7 +40,7 @@ class Silent(LocalServer):
 
 
 class Endless(LocalServer):
-    """Begins to answer, and sends a byte now and then."""
+    """Begins to answer, then sends only a byte now and then."""
 
     def talk(self, connection: socket.socket) -> None:
         with connection, suppress(OSError):
@@ -52,7 +52,7 @@ class Endless(LocalServer):
 
 @pytest.fixture(scope="module")
 def reporting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HBaseServer, int]]:
-    """A server with an info port, which compacts nothing by itself."""
+    """A server with an info port, which compacts nothing on its own."""
     (port,) = free_ports(1)
     settings = {
         "hbase.regionserver.info.port": str(port),
@@ -82,7 +82,7 @@ def doctor(url: str) -> dict[str, tuple[str, str]]:
 
 
 def says(url: str, name: str) -> str:
-    """A check's message, as soon as the server has any metrics."""
+    """A check's message; empty as long as the server does not have metrics."""
     return doctor(url).get(name, ("", ""))[1]
 
 
@@ -174,7 +174,7 @@ def test_whatever_is_wrong_with_the_info_port_is_one_warning(store: str, tmp_pat
 
 
 def relabelled(page: str) -> dict[str, set[str]]:
-    """The labels of the numbers of a page, by name, as Prometheus keeps them by its `metric_relabel_configs`."""
+    """The labels of a page's metrics, by name, as Prometheus stores them after its `metric_relabel_configs`."""
     (job,) = (one for one in PROMETHEUS["scrape_configs"] if one["job_name"] == "hbase")
     kept: dict[str, set[str]] = {}
     for name in re.findall(r"^(\w+)\{", page, re.MULTILINE):

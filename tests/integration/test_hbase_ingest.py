@@ -1,4 +1,4 @@
-"""Documents into a real HBase and out of it: ingest, export, expire, remove, check; and through a read-only gateway."""
+"""Documents into and out of a real HBase: ingest, export, expire, remove, check; also through a read-only gateway."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(hbase: Gateways) -> Iterator[str]:
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
-    """A file of signatures, two in five of them near another, two with each key, some ids twice, one record bad."""
+    """A file of signatures: two in five near another, two with each key, some ids twice, and one bad record."""
     values = crowded(np.random.default_rng(4), DOCUMENTS)
     ids = [f"页/{number % (DOCUMENTS - 50)}" for number in range(DOCUMENTS)]
     lines = [
@@ -51,7 +51,7 @@ def given(tmp_path: Path) -> Path:
 
 
 def sketch_and_key(number: int) -> dict[str, str]:
-    """Return fields of a record; every third one has none."""
+    """Return the sketch and key fields of a record; every third record does not have them."""
     return {"sketch": f"{number + 1:016x}", "key": f"{number // 2 << 32 | 1:016x}"} if number % 3 else {}
 
 

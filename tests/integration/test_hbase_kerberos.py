@@ -1,4 +1,4 @@
-"""Kerberos on a real HBase: a KDC of the tests' own (MIT's), a secure server, and gateways that ask for tickets."""
+"""Kerberos on a real HBase: the tests' own MIT KDC, a secure server, and gateways that require tickets."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class Realm:
 
 @pytest.fixture(scope="module")
 def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
-    """A KDC that knows the services of localhost, and the user alice, whose ticket is this process's."""
+    """A KDC with the services of localhost and the user alice, whose ticket this process uses."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing or importlib.util.find_spec("gssapi") is None:
         pytest.skip(f"no Kerberos here: {', '.join(missing or ['the gssapi library'])}")
     folder, port = tmp_path_factory.mktemp("realm"), free_ports(1)[0]
     (folder / "krb5.conf").write_text(KRB5_CONF.format(realm=REALM, port=port))
-    given = Path(os.environ.get("KRB5_KDC_PROFILE", os.devnull)).read_text()  # such as where the plug-ins are
+    given = Path(os.environ.get("KRB5_KDC_PROFILE", os.devnull)).read_text()  # for example the folder of the plug-ins
     (folder / "kdc.conf").write_text(KDC_CONF.format(realm=REALM, port=port, folder=folder) + given)
     own = {"KRB5_CONFIG": "krb5.conf", "KRB5_KDC_PROFILE": "kdc.conf", "KRB5CCNAME": "tickets"}
     variables = {name: str(folder / file) for name, file in own.items()}
@@ -96,7 +96,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Realm]:
 
 @pytest.fixture(scope="module")
 def secure(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
-    """A server whose parts know each other by Kerberos; its first gateways ask nobody for a ticket."""
+    """A server whose parts authenticate each other by Kerberos; its first gateways do not require a ticket."""
     settings = {"hadoop.security.authentication": "kerberos", "hbase.security.authentication": "kerberos"}
     for part in ("master", "regionserver", "thrift"):
         settings[f"hbase.{part}.kerberos.principal"] = SERVICE
@@ -107,7 +107,7 @@ def secure(realm: Realm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[H
         server.prepare()
     server.start()
     yield server
-    server.kill()  # an orderly end would want a ticket
+    server.kill()  # a clean shutdown would need a ticket
 
 
 class SecureServer(HBaseServer):
@@ -120,7 +120,7 @@ class SecureServer(HBaseServer):
             self.know(name)
 
     def know(self, name: str) -> None:
-        # Hadoop's own security reads core-site.xml alone.
+        # Hadoop's own security code reads only core-site.xml.
         (self.folder / "conf" / name).mkdir(parents=True)
         (self.folder / "conf" / name / "core-site.xml").write_text(CORE_SITE)
 
@@ -140,7 +140,7 @@ def use(url: str, server: HBaseServer) -> None:
     with open_gateway(Address.parse(f"hbase://localhost:{server.thrift2_port}/{address.table}?timeout=60s")) as gateway:
         make_table(gateway, TableSettings())
     gateway = open_gateway(address)
-    gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))  # many frames to the gateway, and below many from it
+    gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))  # many frames to the gateway; the scan below returns many
     assert len(gateway.scan([(b"\x00" * ROWKEY_BYTES, row)])) == 20_000
     assert gateway.holds([row, bytes(ROWKEY_BYTES)]) == [False, True]
     gateway.close()

@@ -1,4 +1,4 @@
-"""A write that a gateway carries out long after its client gave it up, on a real HBase through both of its gateways."""
+"""A write that a gateway carries out long after its client gave up, on a real HBase through both of its gateways."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BEFORE, AFTER = 0x0123456789ABCDEF, 0xFEDCBA9876543210
 
 
 class Held:
-    """Holds back the first request that puts registers until it is released; knows when it was answered."""
+    """Holds back the first request that puts registers until it is released; signals when its reply has arrived."""
 
     def __init__(self) -> None:
         self.released, self.landed = threading.Event(), threading.Event()
-        self._first = threading.Lock()  # taken by the first such request, for good
+        self._first = threading.Lock()  # the first such request takes it and never releases it
 
     def let_pass(self, data: bytes) -> None:
         is_put = any(method in data for method in (b"putMultiple", b"mutateRows"))

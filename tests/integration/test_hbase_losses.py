@@ -22,7 +22,7 @@ from tests.support.tcp_proxy import proxied
 
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
 Filled = Callable[..., dict[str, HSimIndex]]
-LOST = 7  # one of so many requests, or replies, is lost or late
+LOST = 7  # one in this many requests or replies is lost or late
 TIMEOUT_S = 1.0
 
 
@@ -38,7 +38,7 @@ def tables(own_hbase: HBaseServer) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def filled(own_hbase: HBaseServer, tables: Mapping[str, str]) -> Iterator[Filled]:
-    """A function that opens the indexes through some ports, each with one document and idle connections."""
+    """A function that opens the indexes through given ports, each with one document and idle connections."""
     with ExitStack() as opened:
 
         def through(*ports: int, **options: str) -> dict[str, HSimIndex]:
@@ -60,7 +60,7 @@ def test_calls_go_on_after_the_gateway_ended_idle_connections(
     with own_hbase.gateway("thrift2", settings={"hbase.thrift.server.socket.read.timeout": "300"}) as gateway:
         indexes = filled(gateway.port)
         with socket.create_connection(("127.0.0.1", gateway.port)) as idle:
-            assert idle.recv(1) == b""  # so the others have ended, too
+            assert idle.recv(1) == b""  # so the gateway has closed the others, too
         with all_begun(CALLS, indexes, tmp_path):
             pass
 
@@ -78,7 +78,7 @@ def test_calls_go_on_through_another_gateway(own_hbase: HBaseServer, filled: Fil
         indexes = filled(gateway.port, own_hbase.thrift2_port)
         own_hbase.kill_gateway(gateway.name)
         with all_begun(CALLS, indexes, tmp_path):
-            own_hbase.start_gateway(gateway.name)  # the fixture ends it
+            own_hbase.start_gateway(gateway.name)  # the fixture stops it
 
 
 @pytest.mark.parametrize("fault", ["request lost", "reply lost", pytest.param("reply late", marks=thorough)])

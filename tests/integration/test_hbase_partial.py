@@ -1,4 +1,4 @@
-"""Queries while a region server is killed: exact ones wait, partial ones end in time and say what they miss."""
+"""Queries while a region server is killed: exact ones wait, partial ones end in time and list what they miss."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROFILE = Profile.named("auto-2")
 REGIONS, DOCUMENTS, QUERIES, THREADS = 16, 2_000, 200, 4
 TIMEOUT_S = 2.0
 LATE_S = 1.0  # on a busy machine
-OUTAGE_S = 120.0  # by then the regions are at the other server
+OUTAGE_S = 120.0  # by then the other server has the regions
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_partial_queries_end_in_time_and_name_what_a_killed_server_hides(servers
                 return timed(lambda: [index.query(query, partial=True, timeout=TIMEOUT_S)])[0]
 
             def answers() -> list[Matches]:
-                """Return the answers to all queries, asked in one batch, then to each of them asked alone."""
+                """Return the answers to all queries: first asked in one batch, then one by one."""
                 batch = timed(lambda: index.query_many(asked, partial=True, timeout=TIMEOUT_S))
                 found = batch + list(threads.map(one, asked))
                 for query, answer in zip(asked * 2, found, strict=True):
@@ -86,6 +86,6 @@ def test_partial_queries_end_in_time_and_name_what_a_killed_server_hides(servers
                 found = answers()
             assert found == whole * 2
             assert not late
-            # How many depends on how soon the regions move to the other server.
+            # The number of partial answers depends on how soon the regions move to the other server.
             assert any(one and 0 < len(one.missing) < len(cover.probes) for one in in_part)
         servers.start_region_server(servers.region_servers[-1])

@@ -1,4 +1,4 @@
-"""The server of the integration tests and of the container, which are one: it answers, breaks, ends, comes back."""
+"""The server that the integration tests and the container share: it answers, breaks, ends, comes back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def processes(folder: Path) -> set[int]:
     """The processes that belong to the server in a folder."""
     found = set()
     for line in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             if f"-Dhsimhash.hbase={folder}\0".encode() in line.read_bytes():
                 found.add(int(line.parent.name))
     return found
@@ -62,7 +62,7 @@ def test_a_killed_server_kept_its_rows_and_ends_with_its_killed_user(tmp_path: P
             server.start()
             assert ids_in(store) == ["seven"]
             server.kill_gateway("thrift2")
-            server.start()  # starts what is missing, though the master runs
+            server.start()  # starts what is missing although the master runs
             assert ids_in(store) == ["seven"]
         finally:
             user.kill()
@@ -86,13 +86,13 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
     finally:
         server.stop()
         container.wait()
-    assert "Master has completed initialization" in (tmp_path / "log").read_text()  # a container's log is HBase's
+    assert "Master has completed initialization" in (tmp_path / "log").read_text()  # a container's log includes HBase's
 
 
 def test_the_lines_for_hbase_shell_make_the_table_there(own_hbase: HBaseServer) -> None:
     store = table_url(own_hbase, "by_shell:pages")
     lines = run("create-table", "--store", store, "--regions", "3", "--print-commands").stdout
-    assert own_hbase.shell(f"{lines}describe 'by_shell:missing'\n") == 1  # the last line alone fails
+    assert own_hbase.shell(f"{lines}describe 'by_shell:missing'\n") == 1  # only the last line fails
     made = run("create-table", "--store", store, "--regions", "5")
     assert made.exit_code == 0
     assert "keeps its 3 regions" in made.stderr

@@ -1,4 +1,4 @@
-"""The short forms of `make stress-hbase`, and that what they look for would be seen."""
+"""The short forms of `make stress-hbase`, and tests that they would detect what they look for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables on a real HBase: made, described, dropped; disabled, there with other regions, or with a codec that is not."""
+"""Tables on a real HBase: created, described, dropped; disabled, with other regions, or with a missing codec."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores:
             assert result.exit_code == 4, result.stderr
             assert f"is disabled; enable it in hbase shell: enable 'default:{name}'" in result.stderr
         for command in (["doctor"], ["doctor", "--quick"]):
-            result = run(*command, "--store", f"{store}?timeout=10s")  # 5 s are few on a busy machine
+            result = run(*command, "--store", f"{store}?timeout=10s")  # 5 s are too few on a busy machine
             assert result.exit_code == 4
             assert f"enable it in hbase shell: enable 'default:{name}'" in result.stdout
         assert "+ create record" not in run("create-table", "--layout", "4", "--dry-run", "--store", store).stdout

@@ -1,4 +1,4 @@
-"""Client certificates: a server that ends TLS and asks for one, before a real gateway in HTTP mode."""
+"""Client certificates: a TLS proxy that requires one, in front of a real gateway in HTTP mode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.together
 
 
 class Authority:
-    """A certificate authority of the tests' own, in a folder."""
+    """The tests' own certificate authority, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -54,7 +54,7 @@ class Authority:
         self.certificate, self._key = self._make("authority", "authority")
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """Return the files of a certificate and its key."""
+        """Issue a certificate; return its file and that of its key."""
         return self._make(name, "leaf", "-CA", str(self.certificate), "-CAkey", str(self._key))
 
     def _make(self, name: str, extensions: str, *signed: str) -> tuple[Path, Path]:
@@ -78,7 +78,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 class EndingTls(LocalServer):
-    """A server that ends TLS before a port of this machine."""
+    """A server that terminates TLS in front of a port of this machine."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Counting and expiring by ranges of rows, on a real HBase: by processes, and continued after a kill."""
+"""Counting and expiring by ranges of rows, on a real HBase: in several processes, and resumed after a kill."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture
 def filled(stores: tuple[str, str]) -> Iterator[tuple[str, HBaseStore]]:
-    """A table of 12 regions: two thirds of its documents are old; some were removed, one register is empty."""
+    """A table of 12 regions: two thirds of its documents are old, some were removed, and one register is empty."""
     url = stores[0]
     assert run("create-table", "--store", url, "--regions", "12", "--layout", "4").exit_code == 0
     with HSimIndex.open(with_options(url, {"exclusive": "yes"})) as index:
@@ -42,7 +42,7 @@ def filled(stores: tuple[str, str]) -> Iterator[tuple[str, HBaseStore]]:
 
 
 def walked(store: HBaseStore, folder: Path, work: RangeWork) -> int:
-    """Return the sum of what two processes found in ranges of few rows."""
+    """Return the sum of what two processes found in small ranges of rows."""
     job = RangeJob(store.url, store.gateway, store.record, folder / "walk", workers=2, range_rows=2_000)
     with job.alone("tests"):
         return sum(job.run("test", work, UNWATCHED))
@@ -79,7 +79,7 @@ def test_a_killed_expire_continues(filled: tuple[str, HBaseStore], tmp_path: Pat
         assert process.returncode < 0
         done = ranges.read_bytes().count(b"\n")
         begun.add(walk.read_bytes())
-    assert len(begun) == 1  # an age is that of the beginning
+    assert len(begun) == 1  # ages are counted back from the start of the command
     assert 1 < done < 12
     left = store.count(before=OLD_MS + 1)
     assert left > 0

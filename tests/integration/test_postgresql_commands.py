@@ -26,7 +26,7 @@ _tables = itertools.count()
 
 @pytest.fixture
 def url(postgresql: PostgresqlServer) -> str:
-    """Where no index is yet."""
+    """The URL of an index that does not exist yet."""
     return postgresql.url(f"commands_{next(_tables)}")
 
 

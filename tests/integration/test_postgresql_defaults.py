@@ -1,4 +1,4 @@
-"""Defaults that a server, a database, a role or a URL sets for new connections: none changes what hsimhash does."""
+"""Defaults that a server, a database, a role or a URL sets for new connections do not change what hsimhash does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HOSTILE = {
     "TimeZone": "Asia/Kathmandu",
     "client_min_messages": "debug1",
 }
-HARMLESS = {  # values pass in binary; what sorts in little memory uses files; no layout needs NULLs, time or policies
+HARMLESS = {  # values travel in binary; a sort with little memory uses files; no table needs NULLs, times or policies
     *("DateStyle", "IntervalStyle", "TimeZone", "array_nulls", "bytea_output", "extra_float_digits"),
     *("default_transaction_deferrable", "transaction_deferrable", "jit_above_cost", "row_security", "work_mem"),
 }
@@ -82,7 +82,7 @@ def server() -> Iterator[PostgresqlServer]:
 
 @pytest.fixture(params=["role", "database", "url"])
 def url(request: pytest.FixtureRequest, server: PostgresqlServer) -> str:
-    """Where no index is yet; connections begin with the hostile defaults."""
+    """The URL of an index that does not exist yet; its connections start with the hostile defaults."""
     url = server.url(f"defaults_{next(_tables)}")
     if request.param == "role":
         return url.replace("postgres@", "odd@")
@@ -134,7 +134,7 @@ def test_a_writer_that_waited_sees_the_document_that_it_waited_for(server: Postg
         with psycopg.connect(server.conninfo) as other:  # does what `put_documents` does for B
             other.execute(f"INSERT INTO {table} VALUES ('B', 1, 7)".encode())
             other.execute(f"SELECT FROM {table}_fingerprints WHERE fingerprint = 1 FOR KEY SHARE".encode())
-            moved = thread.submit(index.add, 0xFFFF << 40, "A")  # leaves fingerprint 1, so it locks its row
+            moved = thread.submit(index.add, 0xFFFF << 40, "A")  # A leaves fingerprint 1, so the call locks that row
             wait_for(server, "Lock")
         moved.result()
         assert [match.doc_id for match in index.query(1, max_distance=0)] == ["B"]

@@ -1,4 +1,4 @@
-"""An index on a real PostgreSQL that is there in part: killed while made or dropped, or tables dropped by hand."""
+"""An index on a real PostgreSQL that exists in part: killed while created or dropped, or tables dropped by hand."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_was_killed_at_any_step_left_all_or_nothing(
     assert seen == {"create-table", ""}
 
 
-# What is done to the tables of an index, and the command that gets out.
+# What is done to the tables of an index, and the command that mends it.
 STATES = {
     "no record": ("DROP TABLE {0}_record", "drop-table"),
     "no documents": ("DROP TABLE {0}", "drop-table"),
@@ -112,7 +112,7 @@ def test_all_commands_name_the_one_that_gets_out(
     assert relations(admin, table) == [f"{table}_mine"]
 
 
-# What is of others, and has the name of a part of an index: that part, and what makes it.
+# Other people's objects that have the name of a part of an index: that part, and the SQL that creates them.
 OF_OTHERS = {
     "documents": ("TABLE {0}", "CREATE TABLE {0} (doc_id text, fingerprint bigint)"),
     "fingerprints": ("TABLE {0}_fingerprints", "CREATE TABLE {0}_fingerprints (number bigint)"),

@@ -1,7 +1,7 @@
 """Connections that end: each call on PostgreSQL with each loss listed in operations/postgresql.md.
 
 A connection ends while it is idle, while its call waits for a lock, or between a commit and its answer: a commit that
-waits for a standby which is not there is durable already.
+waits for a missing standby is already durable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.postgresql_sessions import connected, end_connections, wait_f
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
 _tables = itertools.count()
 
-RELOAD_S = 1.0  # until the checkpointer, which tells the others whether commits wait, has read a new setting
+RELOAD_S = 1.0  # until the checkpointer has read a new setting and published whether commits wait
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def server() -> Iterator[PostgresqlServer]:
 
 @contextmanager
 def filled(server: PostgresqlServer, options: str = "") -> Iterator[HSimIndex]:
-    """Give an index with a document, whose process has idle connections."""
+    """Yield an index with a document and idle connections."""
     with HSimIndex.create(server.url(f"losses_{next(_tables)}", options), layout="4", profile="zh-1") as made:
         made.add(5, "a")
         with ThreadPoolExecutor(3) as threads, made.store.view() as view:
@@ -81,7 +81,7 @@ def test_each_call_waits_for_a_server_that_restarts(tmp_path: Path) -> None:
 def test_a_call_whose_connection_ends_in_the_middle_is_done_again(
     server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
 ) -> None:
-    mode = "ACCESS EXCLUSIVE" if name in READS else "SHARE"  # the latter only keeps writes waiting
+    mode = "ACCESS EXCLUSIVE" if name in READS else "SHARE"  # the latter makes only writes wait
     with connected(server) as other, other.transaction():
         other.execute(f"LOCK TABLE {table_of(index)}, {table_of(index)}_fingerprints IN {mode} MODE".encode())
         with begun(CALLS[name], index, tmp_path):
@@ -103,7 +103,7 @@ def test_a_write_whose_commit_was_not_answered_is_done_once(
 
 @contextmanager
 def commits_waiting(server: PostgresqlServer) -> Iterator[None]:
-    """Let each commit wait, once it is durable, for a standby that is not there; until the setting is reset."""
+    """Make each commit, once durable, wait for a missing standby until the setting is reset."""
     reload(server, "SET synchronous_standby_names = 'nobody'")
     time.sleep(RELOAD_S)
     try:
@@ -121,7 +121,7 @@ def reload(server: PostgresqlServer, change: str) -> None:
 def test_others_write_while_a_job_has_lost_the_right_and_both_count(
     server: PostgresqlServer, index: HSimIndex, tmp_path: Path
 ) -> None:
-    """What the job had decided, but not carried out, is decided anew: a near document is there by now."""
+    """The job repeats decisions that it had not carried out, because a near document has arrived meanwhile."""
     with connected(server) as other, other.transaction():
         other.execute(f"LOCK TABLE {table_of(index)} IN SHARE MODE".encode())
         with ThreadPoolExecutor(2) as threads, HSimIndex.open(index.url) as another:

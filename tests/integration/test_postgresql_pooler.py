@@ -1,4 +1,4 @@
-"""PostgreSQL behind pgbouncer: its session mode serves, its transaction mode is refused before anything is set."""
+"""PostgreSQL behind pgbouncer: session mode works, transaction mode is refused before any setting is changed."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def through(server: PostgresqlServer, port: int, url: str) -> str:
 
 
 def changed_settings(server: PostgresqlServer, port: int, *, autocommit: bool = False) -> set[str]:
-    """Return what other users of the pool, three at once, find set by somebody's session."""
+    """Return the session settings that other users of the pool, three at once, find changed."""
     asked = "SELECT name FROM pg_settings WHERE source = 'session'"
     with ExitStack() as opened:
         found = set[str]()
         for _ in range(3):
             url = through(server, port, server.conninfo)
-            # A transaction keeps its process, so that the next one gets another; statement mode has none.
+            # A transaction keeps its process, so the next one gets another; statement mode does not allow transactions.
             connection = opened.enter_context(psycopg.connect(url, autocommit=autocommit))
             found.update(name for (name,) in connection.execute(asked).fetchall())
     return found - {"application_name", "client_encoding"}
@@ -75,7 +75,7 @@ def test_a_pool_of_transactions_is_refused_and_nothing_leaks(server: PostgresqlS
 
 
 def keep_busy(server: PostgresqlServer, port: int) -> None:
-    """Make transactions as other users of the pool do."""
+    """Run transactions as other users of the pool do."""
     with psycopg.connect(through(server, port, server.conninfo), autocommit=True, prepare_threshold=None) as connection:
         for _ in range(300):
             connection.execute("SELECT 1")

@@ -1,4 +1,4 @@
-"""What is particular to the store on PostgreSQL: its connections, its transactions, its bulk load, its answers."""
+"""What is specific to the store on PostgreSQL: its connections, its transactions, its bulk load, its answers."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def filled_load(store: Store, folder: Path, values: np.ndarray, slices: int) -> 
     half = len(values) // 2
     load.add_run(values[:half], ids[:half], 7)
     load.add_run(values[half:], ids[half:], 7)
-    load.add_run(values[:1] + np.uint64(1), ids[:1], 8)  # the first document again: the last run counts
+    load.add_run(values[:1] + np.uint64(1), ids[:1], 8)  # the first document again: the last run wins
     return load
 
 
@@ -413,7 +413,7 @@ def test_what_is_no_postgresql_is_said_so() -> None:
 def test_an_option_that_libpq_does_not_know_is_named(postgresql: PostgresqlServer) -> None:
     with pytest.raises(ValueError, match=r"unknown option sslmod; did you mean sslmode\?"):
         open_store(postgresql.url("pages", "&sslmod=require"))
-    with pytest.raises(HsimhashError, match=r'"ssl".*its options, which can be table='):  # it takes ssl=true only
+    with pytest.raises(HsimhashError, match=r'"ssl".*its options, which can be table='):  # it accepts only ssl=true
         open_store(postgresql.url("pages", "&ssl=maybe"))
 
 
@@ -474,7 +474,7 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline() -> None:
 
 @contextmanager
 def stopped_whole(server: PostgresqlServer) -> Iterator[None]:
-    """Let a server and all its processes hang during the block."""
+    """Suspend a server and all its processes during the block."""
     with ExitStack() as stack:
         for pid in (server.process.pid, *server.children()):
             stack.enter_context(stopped(pid))
@@ -482,7 +482,7 @@ def stopped_whole(server: PostgresqlServer) -> Iterator[None]:
 
 
 def certified(folder: Path, name: str) -> tuple[Path, Path]:
-    """Make a certificate of this machine's address, signed by itself; return its file and that of its key."""
+    """Make a self-signed certificate for this machine's address; return its file and that of its key."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     kind = ["-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
     command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(certificate)]

@@ -1,4 +1,4 @@
-"""The stress programs of the store on PostgreSQL, in short."""
+"""Short runs of the stress programs on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:
 
 def test_serve_answers_right_through_restarts_of_itself_and_of_the_server(tmp_path: Path) -> None:
     shown = faults(serve_soak.outcomes("postgresql", tmp_path, 0.2))
-    assert [text for text in shown if "/healthz" not in text] == []  # tests that run at the same time delay it
+    assert [text for text in shown if "/healthz" not in text] == []  # other tests that run at the same time delay it
 
 
 def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path) -> None:

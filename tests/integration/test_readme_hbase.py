@@ -1,4 +1,4 @@
-"""The commands of the page on HBase, run as they stand but for the address."""
+"""The commands of the page on HBase, run exactly as written except for the address."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Concurrent claims on a real Redis: in any order of their commands, what becomes new has nothing near at that moment.
+"""Concurrent claims on a real Redis: in any order of their commands, a document becomes new only if none is near it.
 
-A few actors claim, add, move, remove and collect the same documents, each on a connection of its own. Before every
-command any of them may go on, as a number draws it. So all happens that Redis, which does one command after the other,
-can let happen. A claim that leaves out a part of what it must compare is seen.
+A few actors claim, add, move, remove and collect the same documents, each on its own connection. Before every command,
+a seeded choice picks the actor that continues. Because Redis runs one command at a time, this can produce every
+possible order. The tests also check that a claim that skips part of its comparison is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.effort import thorough, tries
 from tests.support.redis_server import RedisServer
 
 SCHEDULES = tries(300, 30)
-MOST_SCHEDULES = 1_000  # in which a claim that compares too little must be seen
+MOST_SCHEDULES = 1_000  # within which a claim that compares too little must be detected
 DISTANCE = 3
 BASE = 0x1234567890ABCDEF
 VALUES = (BASE, BASE ^ 1, BASE ^ 3, BASE ^ 1 << 60, BASE ^ 2**64 - 1)  # all but the last are near each other
@@ -36,18 +36,18 @@ _numbers = itertools.count()
 
 
 class Violation(Exception):  # noqa: N818
-    """What must hold does not."""
+    """A condition that must hold does not."""
 
 
 class Turns:
-    """Lets one of the actors send one command at a time, whichever a number draws."""
+    """Lets one actor at a time send one command; a seeded choice picks the actor."""
 
     def __init__(self, seed: int, count: int) -> None:
         self.rng, self._changed = random.Random(seed), threading.Condition()
         self._working, self._waiting = count, dict[int, threading.Event]()
 
     def wait(self, number: int) -> None:
-        """Wait for one's turn."""
+        """Wait for the actor's turn."""
         mine = threading.Event()
         with self._changed:
             self._waiting[number] = mine
@@ -56,7 +56,7 @@ class Turns:
         assert mine.wait(60)
 
     def end(self) -> None:
-        """Take part no longer."""
+        """Stop taking turns."""
         with self._changed:
             self._working -= 1
             self._next()
@@ -68,7 +68,7 @@ class Turns:
 
 
 class Actor(threading.Thread):
-    """Does what it draws, and looks at the index after each claim that wrote."""
+    """Does random actions, and checks the index after each claim that wrote."""
 
     def __init__(self, number: int, url: str, turns: Turns, left_out: str) -> None:
         super().__init__(daemon=True)
@@ -80,7 +80,7 @@ class Actor(threading.Thread):
         store = self.index.store
         assert isinstance(store, RedisStore)
         self._rows, self._add = store.rows, store.rows.add_if_unchanged
-        store.rows.limits = RedisLimits(left_s=0)  # what was left is collected at once
+        store.rows.limits = RedisLimits(left_s=0)  # leftovers are collected at once
         store.rows.add_if_unchanged = self.add_if_unchanged  # type: ignore[method-assign]
         exchange = store.session._exchange
 
@@ -96,10 +96,10 @@ class Actor(threading.Thread):
         self.is_adding = True
         is_added = self._add(doc_ids, signatures, first_seen, seen)
         self.is_adding = False
-        if is_added:  # nobody else has had a turn since what was there before
+        if is_added:  # no other actor has had a turn since `before` was read
             for doc_id, fingerprint in zip(map(bytes.decode, doc_ids), signatures.fingerprints.tolist(), strict=True):
                 near = {one.doc_id for one in self.before.values() if is_near(one, fingerprint)}
-                if near and doc_id not in near:  # else it claims again
+                if near and doc_id not in near:  # otherwise the document is claimed again
                     raise Violation(f"{doc_id} is new beside {near}")
         return is_added
 
@@ -108,7 +108,7 @@ class Actor(threading.Thread):
             for _ in range(self.rng.randint(2, 5)):
                 verb = self.rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
                 getattr(self, verb)()
-        except BaseException as error:  # told by who waits for the schedule
+        except BaseException as error:  # `run` raises it
             self.failure = error
         self.turns.end()
 
@@ -137,7 +137,7 @@ def is_near(document: Document, fingerprint: int) -> bool:
 
 
 def run(server: RedisServer, seed: int, left_out: str = "") -> None:
-    """Run a schedule; `Violation` where a claim became new beside a near document."""
+    """Run a schedule; raise `Violation` if a claim became new although a near document existed."""
     url, count = server.url(f"schedule-{next(_numbers)}"), 2 + seed % 3
     HSimIndex.create(url, layout="4", profile="auto-1", distance=DISTANCE).close()
     turns = Turns(seed, count)

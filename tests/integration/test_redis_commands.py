@@ -1,4 +1,4 @@
-"""The commands on a real Redis: an index's whole life, and what its doctor says."""
+"""The commands on a real Redis: an index's whole life, and what `doctor` reports."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_doctor_warns_of_what_loses_documents(tmp_path: Path) -> None:
 
 
 SHOWN = (("describe",), ("status",), ("doctor",))
-# As operations/redis.md has them.
+# As operations/redis.md lists them.
 NEEDED = (
     "append del evalsha exists get hdel hget hgetall hincrby hmget hset mget ping scan script|load set time "
     "unlink zadd zcard zrangebylex zrangebyscore zrem zremrangebyscore zscore"
@@ -248,7 +248,7 @@ def test_serve_ends_though_a_call_waits(redis_server: RedisServer, url: str) -> 
     with served(url) as serving, stopped(redis_server.process.pid):
         caller = serving.caller()
         caller.connection.request("POST", "/query", b'{"fingerprint": "0000000000000000"}', {"Content-Type": JSON})
-        time.sleep(0.5)  # the call is on its way
+        time.sleep(0.5)  # the call has been sent
         serving.process.send_signal(signal.SIGTERM)
         assert caller.connection.getresponse().status == 503
         assert serving.process.wait(END_S / 2) == 0

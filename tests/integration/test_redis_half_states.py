@@ -1,4 +1,4 @@
-"""An index on a real Redis that is there in part: killed while it was made or dropped, or with keys flushed by hand."""
+"""An index on a real Redis that exists in part: killed while created or dropped, or with keys flushed by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def url(redis_server: RedisServer, prefix: str) -> str:
 
 @pytest.fixture
 def own_url(client: redis.Redis, url: str) -> str:
-    """The same by a user who may do all; a test takes rights away."""
+    """The same index, as a user with all rights; a test revokes some."""
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all")
     return url.replace("redis://", "redis://half@")
 
@@ -78,7 +78,7 @@ def without_fields(*fields: str) -> Callable[[redis.Redis, str], object]:
     return lambda client, prefix: client.hdel(f"{prefix}:record", *fields)
 
 
-# What is done to the keys of an index, and the command that gets out.
+# What is done to the keys of an index, and the command that mends it.
 STATES = {
     "no record": (gone("record"), "drop-table"),
     "no identity": (gone("identity"), "drop-table"),

@@ -1,4 +1,4 @@
-"""An index on a real Redis that goes, comes back, or goes back while processes have it open."""
+"""An index on a real Redis that disappears, returns, or loses writes while processes have it open."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_serve_is_not_ready_once_its_index_is_gone(
 
 
 def without_identity(url: str, client: redis.Redis) -> None:
-    """Make an index as releases did whose indexes had no identity."""
+    """Make an index as older releases did, without an identity."""
     HSimIndex.create(url, layout="4", profile="auto-1").close()
     prefix = url.partition("prefix=")[2]
     client.delete(f"{prefix}:identity")
@@ -139,7 +139,7 @@ def test_an_older_index_has_no_identity_and_writes_notice_as_well(
 
 
 def counted_alone(url: str, client: redis.Redis) -> None:
-    """Leave what older releases left: a record that only counts."""
+    """Leave what older releases left: a record that contains only a count."""
     flushed(url, client)
     client.hincrby(f"{url.partition('prefix=')[2]}:record", "documents", 1)
 
@@ -194,7 +194,7 @@ def test_each_process_that_wrote_is_told_once_that_the_server_lost_its_writes(tm
             two.remove(["kept too"])
             server.kill()
             server.start()
-            with HSimIndex.open(url) as new:  # it writes on, so that counts would say nothing
+            with HSimIndex.open(url) as new:  # more writes, so that comparing counts would not show the loss
                 new.add_many(list(range(10)), list(map(str, range(10))))
             for index in (one, two):
                 with pytest.raises(CorruptionError, match="lost acknowledged writes"):
@@ -252,7 +252,7 @@ def test_an_ingest_notices_that_the_server_lost_its_data(tmp_path: Path, rule: s
             server.kill()
             server.start()
             out, told = ingest.communicate(lines(20_000, 20_000), timeout=120)
-        if is_saved and rule == "add":  # it had written nothing, so lost nothing
+        if is_saved and rule == "add":  # it had not written anything, so nothing was lost
             assert (json.loads(out)["added"], new_ids(server.url()) == set(map(str, range(40_000)))) == (40_000, True)
         else:
             assert ingest.returncode != 0, out

@@ -1,6 +1,6 @@
 """Connections that end and servers that refuse: each call on Redis with each fault of the table in operations/redis.md.
 
-All calls run at the same time, each on an index of its own, so that one restart or failover serves them all.
+All calls run at the same time, each on its own index, so that one restart or failover tests them all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_runnin
 from tests.support.tcp_proxy import refusing_port
 
 pytestmark = [pytest.mark.together, pytest.mark.every_case]
-_KIND_BYTES = 80  # of a command: its name, its script, and the index
+_KIND_BYTES = 80  # the start of a command: its name, its script, and the index
 _prefixes = itertools.count()
 
 
@@ -41,35 +41,35 @@ def told(server: RedisServer, *command: str | int) -> Any:
 
 
 def refusals(server: RedisServer, kind: str) -> int:
-    """Return how often a server replied with such an error."""
+    """Return how often a server has replied with an error of this kind."""
     with closing(redis.Redis(port=server.port)) as client:
         return int(client.info("errorstats").get(f"errorstat_{kind}", {}).get("count", 0))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A server that no test ends."""
+    """A server that no test stops."""
     with redis_running(tmp_path_factory.mktemp("losses")) as server:
         yield server
 
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server of the test's own, which keeps what it acknowledged."""
+    """The test's own server, which keeps every acknowledged write."""
     with redis_running(tmp_path / "server", DURABLE) as server:
         yield server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    """A server of the test's own."""
+    """The test's own server."""
     with redis_running(tmp_path / "server") as server:
         yield server
 
 
 @contextmanager
 def filled(url: Callable[[str, str], str], calls: Iterable[str], options: str = "") -> Iterator[dict[str, HSimIndex]]:
-    """Give an index for each call, with one document and an idle connection."""
+    """Yield an index for each call, with one document and an idle connection."""
     with ExitStack() as opened:
         indexes = {}
         for name in calls:
@@ -123,7 +123,7 @@ def test_calls_whose_connection_ends_in_the_middle_are_made_again(
 
 
 class LosingProxy(LocalServer):
-    """Ends the connection at the first try of each write and of each kind of read: before Redis has it, or after."""
+    """Ends the connection at the first try of each write and each kind of read, before or after Redis does it."""
 
     def __init__(self, port: int, *, is_done: bool) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class LosingProxy(LocalServer):
                     (connection if is_reply else server).sendall(data)
 
     def _is_first(self, request: bytes) -> bool:
-        command = re.sub(rb"\d{13,}", b"", request)  # without the times that another try has changed
+        command = re.sub(rb"\d{13,}", b"", request)  # without the times, which differ when a call is tried again
         if b":record" not in command:
             command = command[:_KIND_BYTES]
         is_first = command not in self._met
@@ -167,7 +167,7 @@ def test_calls_wait_while_a_server_loads_its_data(server: RedisServer, tmp_path:
     assert refusals(server, "LOADING") > len(CALLS)
 
 
-# What lets a server refuse calls for a while, and what ends that.
+# What makes a server refuse calls for a while, and what ends that.
 REFUSALS: dict[str, tuple[Mapping[str, Call], tuple[str, ...], tuple[str, ...]]] = {
     "NOREPLICAS": (
         WRITES,
@@ -186,7 +186,7 @@ def test_calls_wait_while_a_server_refuses_them(server: RedisServer, tmp_path: P
     with refusing_port() as port, filled(own_url(server), CALLS) as indexes:
         told(server, *(word.replace("PORT", str(port)) for word in begin))
         if kind != "MASTERDOWN":
-            with all_begun(READS, indexes, tmp_path):  # they are answered meanwhile
+            with all_begun(READS, indexes, tmp_path):  # reads are answered meanwhile
                 pass
         with all_begun(calls, indexes, tmp_path):
             wait_until(lambda: refusals(server, kind) >= 2 * len(calls), limit_s=60)
@@ -234,7 +234,7 @@ MANY = [str(number) for number in range(20_000)]
 def test_a_call_whose_script_an_administrator_ends_fails_or_is_done(server: RedisServer, name: str) -> None:
     def kill() -> None:
         while not is_over.is_set():
-            with suppress(redis.exceptions.ResponseError):  # no script is running, or it has begun to write
+            with suppress(redis.exceptions.ResponseError):  # either no script is running or it has begun to write
                 told(server, "SCRIPT", "KILL")
 
     told(server, "CONFIG", "SET", "busy-reply-threshold", 1)
@@ -282,7 +282,7 @@ def test_writes_follow_an_address_that_leads_to_the_new_master(tmp_path: Path) -
         address.target = two.port
         with all_begun(WRITES, indexes, tmp_path):
             pass
-        assert refusals(one, "READONLY") == len(WRITES)  # each on the connection from before
+        assert refusals(one, "READONLY") == len(WRITES)  # each on its old connection
 
 
 @contextmanager
@@ -295,7 +295,7 @@ def replica_of(server: RedisServer, folder: Path) -> Iterator[RedisServer]:
 
 @contextmanager
 def sentinel_of(master: RedisServer, folder: Path) -> Iterator[int]:
-    """Run a sentinel that knows a master and its replica; give its port."""
+    """Run a sentinel for a master and its replica; yield its port."""
     (port,) = free_ports(1)
     conf = folder / "sentinel.conf"
     watched = f"sentinel monitor pages 127.0.0.1 {master.port} 1\nsentinel down-after-milliseconds pages 500\n"
@@ -316,7 +316,7 @@ def replicas_known(sentinel: redis.Redis) -> int:
 
 
 def offset(server: RedisServer) -> int:
-    """Return how much of what was written has reached a server."""
+    """Return up to which replication offset the writes have reached a server."""
     with closing(redis.Redis(port=server.port)) as client:
         return int(client.info("replication")["master_repl_offset"])
 

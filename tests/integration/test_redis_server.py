@@ -47,7 +47,7 @@ from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_runnin
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
 SIGNED = Record(Layout.named("4"), {"name": "test-1", "sketch": 1, "key": 1})
 OF_PARTS = Record(SIGNED.layout, {**SIGNED.profile, "keying": "in-parts"})
-KEY, OTHER = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # of parts, they have one in common
+KEY, OTHER = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # keys in parts, with one part in common
 kinds = pytest.mark.parametrize("record", [SIGNED, OF_PARTS], ids=["format 2", "format 3"])
 _numbers = itertools.count()
 
@@ -145,7 +145,7 @@ def test_what_is_left_once_more_before_it_is_collected_stays(url: str) -> None:
 
 
 def over(store: RedisStore, doc_id: bytes) -> int:
-    """Return the server's ms at which a document is over."""
+    """Return the server time, in ms, at which a document expires."""
     value = store.session.call("HGET", store.keys.register(doc_id), doc_id)
     return int.from_bytes(value[-8:], "big")
 
@@ -302,7 +302,7 @@ def test_a_full_server_and_a_replica_refuse_writes_and_answer_queries(
             client.config_set("maxmemory", "0")
             client.replicaof("127.0.0.1", redis_server.port)
             with open_store(server.url()) as other, pytest.raises(StoreUnavailableError, match="read-only replica"):
-                other.insert([b"b"], Signatures.of([5]), np.array([7], np.int64))  # at once: it never wrote there
+                other.insert([b"b"], Signatures.of([5]), np.array([7], np.int64))  # at once: `other` never wrote there
 
 
 def test_a_query_ends_in_the_time_allowed_and_a_write_waits_for_a_server_that_hangs(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ def test_tls_is_verified(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_named_where_the_url_says_one_server(tmp_path: Path) -> None:
-    alone = ("--cluster-enabled", "yes", "--cluster-port", *free_ports(1))  # the usual one, 10,000 up, may be in use
+    alone = ("--cluster-enabled", "yes", "--cluster-port", *free_ports(1))  # the default, 10,000 higher, may be in use
     with redis_running(tmp_path, (*QUICK, *alone)) as server:
         subprocess.run(
             ["redis-cli", "-p", str(server.port), "cluster", "addslotsrange", "0", "16383"],

@@ -1,4 +1,4 @@
-"""Jobs on a real Spark of this machine: the same answers as on one machine without it."""
+"""Jobs on a real local Spark return the same answers as without Spark."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_html_is_read_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> 
 
 
 def records(path: Path) -> Path:
-    """Write documents: near and equal ones, two in three of them a crowd; short ones, repeats, and bad records."""
+    """Write documents: near and equal ones, two thirds of them a crowd; short ones, repeats, and bad records."""
     rng = np.random.default_rng(7)
     words = np.array([f"word{number}" for number in range(2_000)])
     bases = [rng.choice(words, 100) for _ in range(60)]
@@ -552,7 +552,7 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 7, done.stderr
     assert json.loads(done.stdout)["rejected"] == 18
     assert "18 records rejected, see" in done.stderr
-    assert "[Stage" not in done.stderr  # Spark's own bars
+    assert "[Stage" not in done.stderr  # Spark's own progress bars
     again = dedup()
     assert again.returncode == 2
     assert "already has results or other files" in again.stderr

@@ -30,8 +30,8 @@ from tests.support.programs import faults
 from tests.support.spark_session import QUICK, local_spark, need_java
 
 pytestmark = [pytest.mark.together, pytest.mark.usefixtures("in_empty_folder")]
-SMALL = 400_000  # of several parts a region
-KNOWN = 500  # documents that a table has before a load
+SMALL = 400_000  # so that each region gets several parts
+KNOWN = 500  # documents in a table before a load
 PATIENCE_S = 300.0
 
 
@@ -56,7 +56,7 @@ def options(server: HBaseServer, told: list[str] | None = None) -> StageOptions:
 
 
 def frame(spark: SparkSession, *documents: tuple[str, int]) -> DataFrame:
-    """Documents by id and fingerprint, in their order."""
+    """Documents as ids and fingerprints, in the given order."""
     rows = [(doc_id, f"{value:016x}", FIRST_SEEN, place) for place, (doc_id, value) in enumerate(documents)]
     return spark.createDataFrame(rows, "id string, fingerprint string, first_seen bigint, place int")
 
@@ -114,7 +114,7 @@ def test_regions_that_split_after_the_files_were_written(
     documents = write_documents(Path("given.jsonl"), 2_000, seed=5)
     given = frame(spark, *((doc_id, one.fingerprint) for doc_id, one in documents.items()))
     assert loaded(given, store, options(own_hbase, [])) is None
-    # Within the first region's files, and to a row that is no bucket's beginning.
+    # Inside the first region's files, at a row that does not begin a bucket.
     assert own_hbase.shell(f"split '{Address.parse(store).table}', \"\\x40\\x00\\x00\\x00\\x03\"\n") == 0
     with HSimIndex.open(store) as index:
         assert len(index.store.regions()) == 3
@@ -138,7 +138,7 @@ def test_a_load_that_collection_no_longer_waits_for_is_staged_again(
     own_hbase: HBaseServer, spark: SparkSession, store: str
 ) -> None:
     given = frame(spark, ("a", 1))
-    for _ in range(2):  # printed again, as long as the files are there
+    for _ in range(2):  # printed again as long as the files exist
         told = list[str]()
         assert loaded(given, store, options(own_hbase, told)) is None
         assert len(told) == 2
@@ -215,7 +215,7 @@ def test_the_command_refuses_what_cannot_work(
 
 
 def settled_cells(store: str) -> list[tuple[bytes, ...]]:
-    """Return all cells but those of the log of orphans, whose rows are hours."""
+    """Return all cells except those of the log of orphans, whose rows depend on the hour."""
     return [cell for cell in table_cells(store) if row_flag(cell[1]) != ORPHANS_FLAG]
 
 
@@ -225,7 +225,7 @@ def command(store: str, path: Path, program: str) -> Sequence[str]:
 
 
 def has_manifest(stage: str, *, begun: bool = False) -> Callable[[], bool]:
-    """Return what tells whether a load came to a step, or has begun to load what the step names."""
+    """Return a function that returns whether a load has reached a step or, with `begun`, has begun to carry it out."""
 
     def is_there() -> bool:
         path = Path("stage", "manifest.json")

@@ -1,4 +1,4 @@
-"""DataFrames in, DataFrames out: the answers of one machine, the columns that its page lists, and wrong use."""
+"""DataFrames in, DataFrames out: the same answers as on one machine, the documented columns, and wrong use."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def few(spark: SparkSession) -> DataFrame:
-    """Four rows, of which two are near each other; awkward names, and ids that are no strings."""
+    """Four rows, two of them near each other; awkward names, and ids that are not strings."""
     rows = [(10, "x", LONG * 9, 1.5), (9, "y", LONG * 9 + "!", 2.5), (3, "z", None, 1.0), (4, "z", "short", 1.0)]
     return spark.createDataFrame(rows, "`the id` smallint, other string, `the.body` string, score double")
 
 
 def documents() -> list[dict[str, object]]:
-    """Documents near each other, equal ones, short ones and pages, in the order of their places."""
+    """Near and equal documents, short ones and pages, in the order of their positions."""
     rng = np.random.default_rng(11)
     words = np.array([f"word{number}" for number in range(2_000)])
     bases = [rng.choice(words, 100) for _ in range(20)]
@@ -165,7 +165,7 @@ def test_the_columns_are_those_of_the_page(few: DataFrame) -> None:
         shown = [f"{one.name} {one.dataType.simpleString()}".removesuffix(" smallint") for one in added]
         assert [one for one in re.findall(r"`([^`]+)`", rows[name]) if one != "df"] == shown, name
     kept = {row["the id"]: (row.cluster, row.keep) for row in results["dedup"][0].collect()}
-    assert kept == {9: (9, True), 10: (9, False), 3: (3, True), 4: (4, True)}  # in the order of numbers: 9 before 10
+    assert kept == {9: (9, True), 10: (9, False), 3: (3, True), 4: (4, True)}  # in numerical order: 9 before 10
     assert [(row.left, row.right) for row in results["pairs"][0].collect()] == [(9, 10)]
 
 
@@ -181,7 +181,7 @@ def test_the_notebook_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for cell in cells:
-        exec("".join(cell["source"]), names)  # as a kernel does: one cell after another, with the same names
+        exec("".join(cell["source"]), names)  # as a kernel does: cell by cell, in one namespace
     kept, near = names["kept"], names["near"]
     assert isinstance(kept, DataFrame)
     assert isinstance(near, DataFrame)

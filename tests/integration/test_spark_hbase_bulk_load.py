@@ -35,7 +35,7 @@ def store(own_hbase: HBaseServer) -> Iterator[str]:
 
 
 def bulk_load(server: HBaseServer, store: str, *given: object, code: int = 0) -> str:
-    """Run the command; return what it printed, or where it fails what it said."""
+    """Run the command; return its output or, if it fails, its messages."""
     options = ("--store", store, "--fingerprint-field", "fingerprint", "--stage", "stage", "--workers", "2")
     result = run("bulk-load", *map(str, given), *options, "--hbase-command", server.program())
     assert result.exit_code == code, result.stderr
@@ -107,7 +107,7 @@ def test_regions_that_split_after_the_files_were_written(own_hbase: HBaseServer,
     documents = write_documents(Path("given.jsonl"), 2_000, seed=5)
     bulk_load(own_hbase, store, "given.jsonl", "--print-commands")
     name = name_in(store)
-    # Within the first region's files, and to a row that is no bucket's beginning.
+    # Inside the first region's files, at a row that does not begin a bucket.
     assert own_hbase.shell(f"split '{name}', \"\\x40\\x00\\x00\\x00\\x03\"\n") == 0
     with HSimIndex.open(store) as index:
         assert len(index.store.regions()) == 3
@@ -120,7 +120,7 @@ def test_regions_that_split_after_the_files_were_written(own_hbase: HBaseServer,
 
 def test_operators_run_the_printed_commands(own_hbase: HBaseServer, store: str) -> None:
     given = lines(Path("given.jsonl"), *((str(number), number << 32) for number in range(500)))
-    for _ in range(2):  # printed again, as long as the files are there
+    for _ in range(2):  # printed again as long as the files exist
         commands = bulk_load(own_hbase, store, given, "--print-commands").splitlines()
         places = [command.removesuffix(" &&").split()[-2] for command in commands]
         assert [place.rpartition("/")[2] for place in places] == ["rows", "registers"]
@@ -136,7 +136,7 @@ def test_moved_documents_are_not_taken_for_loaded(own_hbase: HBaseServer, store:
     with HSimIndex.open(store) as index:
         index.add_many([1, 2, 3], ["a", "b", "c"])
     given = lines(Path("given.jsonl"), ("a", 11), ("b", 12), ("c", 13))
-    for _ in range(3):  # nobody runs them
+    for _ in range(3):  # the printed commands are not run
         assert len(bulk_load(own_hbase, store, given, "--print-commands").splitlines()) == 2
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 3
     with HSimIndex.open(store) as index:

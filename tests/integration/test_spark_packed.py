@@ -1,4 +1,4 @@
-"""The recipe of the page on Spark for executors without hsimhash, on a cluster of two processes of this machine."""
+"""The Spark page's recipe for executors without hsimhash, on a cluster of two local processes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.support.spark_session import QUICK, need_java
 from tests.test_readme import TOP, USED_AS, blocks
 
 WHEELS = Path(sys.prefix, "wheels")
-# Of the shell that runs the tests: what would lead executors to packages outside the archive, or Spark elsewhere.
+# Variables of the calling shell that would lead executors to packages outside the archive, or to another Spark.
 FOREIGN = ("PYTHONPATH", "PYSPARK_", "SPARK_", "VIRTUAL_ENV", "PIP_")
 
 
 def lines_of(language: str, words: str) -> str:
-    """The pages' code block with these words."""
+    """The code block of the pages that contains these words."""
     (block,) = (one for page in USED_AS for one in blocks(language, page) if words in one)
     return block
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout in which the recipe's lines can be run, with some documents."""
+    """A checkout with some documents, in which the recipe's lines can be run."""
     if not WHEELS.is_dir():
         end = pytest.fail if os.environ.get("REQUIRE_HBASE") == "1" else pytest.skip
         end("there are no packages to pack: 'make test-servers' fetches them")
@@ -42,7 +42,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables for a Spark whose master is two executors, as processes of their own, and a pip without a network."""
+    """Variables for a Spark with two executors in separate processes, and for a pip without a network."""
     (folder / "conf").mkdir()
     options = {"spark.master": "local-cluster[2,1,1024]", "spark.sql.shuffle.partitions": "1", **QUICK}
     lines = "".join(f"{name} {value}\n" for name, value in options.items())
@@ -66,7 +66,7 @@ def test_executors_without_hsimhash_get_it_by_the_readmes_recipe(checkout: Path,
 
     def ran(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-euc", f"exec 2>&1\n{command}"],  # spark-submit prints what Python says of an error to stdout
+            ["bash", "-euc", f"exec 2>&1\n{command}"],  # spark-submit prints Python's error messages to stdout
             cwd=checkout,
             env=variables,
             stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""How all pairs are cut into parts: every pair is found once, whatever the parts, and no part is large."""
+"""How the search for all pairs is cut into parts: every pair is found once, and no part is large."""
 
 from __future__ import annotations
 

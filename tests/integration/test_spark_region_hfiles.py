@@ -1,4 +1,4 @@
-"""How the rows of a bulk load are cut into parts of regions: each is in one file, whose bytes no attempt changes."""
+"""How a bulk load's rows are cut into parts of regions: each row is in one file, always with the same bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNT = 900
 
 
 def documents(rng: np.random.Generator) -> pa.Table:
-    """Documents of which some share a fingerprint, or a key; a third have no sketch and key."""
+    """Documents, some of which share a fingerprint or a key; a third do not have a sketch and key."""
     values = random_fingerprints(rng, COUNT)
     values[::7] = 0xC00102030405060708 & (1 << 64) - 1
     keys = random_fingerprints(rng, COUNT) * (np.arange(COUNT) % 3 > 0)
@@ -50,7 +50,7 @@ def plan(stage: Path, values: Signatures, profile: str) -> FilePlan:
 
 
 def files_of(planned: FilePlan, blocks: list[pa.RecordBatch]) -> list[str]:
-    """Write all parts; return what each file has."""
+    """Write all parts; return a line about each file."""
     return [line for batch in _written(planned, blocks) for line in batch.column("file").to_pylist()]
 
 

@@ -1,10 +1,10 @@
 """Random calls with every option, compared with brute force: `python -m tests.stress.calls_exactness [--store NAME]`.
 
-Each trial makes an index and calls on it as `hsimhash/store/conformance/random_calls.py` says: in crowds of a dozen
-documents, of hundreds that share a fingerprint, and of more than a store reads in one call. Documents move, go and come
-back, and what they leave stays in the index, or is collected at random. In every other trial a bucket of more than
-three documents is crowded. On Redis every other index has a TTL, and documents pass it; through HBase's gateways every
-other index is reached by Thrift1.
+Each trial makes an index and runs the calls of `hsimhash/store/conformance/random_calls.py` on it: with crowds of a
+dozen documents, of hundreds that share a fingerprint, and of more than a store reads in one call. Documents move,
+disappear and come back, and their leftovers stay in the index or are collected at random. In every other trial a bucket
+of more than three documents counts as crowded. On Redis every other index has a TTL, and documents outlive it; on HBase
+every other index uses Thrift1.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.support.redis_server import redis_running
 SEED = 36
 COUNTS = {"lmdb": 200_000, "postgresql": 50_000, "redis": 50_000, "hbase": 20_000}  # operations and queries
 MADE = (("4", "auto-2"), ("10", "auto-2"), ("10", "auto-1"), ("4", "auto-1"), ("4", "auto-3"), ("10", "auto-3"))
-SIZES = ((40, 400), (12, 400), (300, 400), (5_000, 150))  # documents, and calls with so many
+SIZES = ((40, 400), (12, 400), (300, 400), (5_000, 150))  # documents, and the number of calls with them
 _numbers = itertools.count()
 
 
 @contextmanager
 def places(store: str, folder: Path) -> Iterator[Sequence[StorePlace]]:
-    """Give where the indexes of a store are made, in turns."""
+    """Yield the places where a store's indexes are made, to be used in turns."""
     with ExitStack() as ends:
         match store:
             case "lmdb":
@@ -51,7 +51,7 @@ def places(store: str, folder: Path) -> Iterator[Sequence[StorePlace]]:
 
 
 def outcomes(where: Sequence[StorePlace], count: int, sizes: Sequence[tuple[int, int]] = SIZES) -> Iterator[Outcome]:
-    """Make trials, in an order that mixes all kinds, until there were so many operations and queries."""
+    """Run trials, in an order that mixes all kinds, until they have made `count` operations and queries."""
     kinds = list(itertools.product(where, MADE, sizes))
     random.Random(SEED).shuffle(kinds)
     done, matches = 0, 0

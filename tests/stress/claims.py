@@ -1,10 +1,10 @@
 """Many processes claim near documents and are killed: `python -m tests.stress.claims [--store lmdb]`.
 
-Documents come in groups of near ones, in random order, each group's to any of the processes. Every other group is near
-by its keys alone, of which any two share one part. The processes claim theirs in
-batches, note each answer in a file, and are killed with `kill -9` at random moments; begun again, they claim again what
-is not noted. Of each group one document must be new, the others must have that one as their match, and the index must
-have the new ones, and no others.
+Documents come in groups of near ones, in random order, each to a random process. Every other group is near only by its
+keys, any two of which share one part. The processes claim their documents in batches and note each answer in a file.
+They are killed with `kill -9` at random moments; after a restart, they claim again what is not noted. In each group
+exactly one document must be new, and the others must have it as their match. The index must have exactly the new
+documents.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.redis_server import redis_running
 SEED = 17
 PROFILE = "auto-3"
 PROCESSES, DOCUMENTS, GROUP = 8, 20_000, 4
-MOST_CLAIMS = 32  # of a batch
+MOST_CLAIMS = 32  # per batch
 KILL_EVERY_S = 0.5  # at most
 KILLS = 40
 LIMIT_S = 1_800.0
@@ -51,13 +51,13 @@ def documents_of(number: int, processes: int, count: int) -> list[tuple[str, Sig
 
 
 def by_distance(rng: np.random.Generator) -> list[Signature]:
-    """Return signatures that lie near each other, without keys."""
+    """Return signatures without keys that are near each other."""
     (base,) = rng.integers(0, 2**64, 1, np.uint64).tolist()
     return [Signature(base ^ 1 << one) for one in range(GROUP)]
 
 
 def by_key(rng: np.random.Generator) -> list[Signature]:
-    """Return signatures that lie anywhere, of whose keys any two share one part, at any places."""
+    """Return random signatures, any two of whose keys share one part, at random positions."""
     common, others = np.split(rng.permutation(TAG_MASK)[: len(PARTS[0]) + GROUP * TAGS], [len(PARTS[0])])
     signatures = []
     for fingerprint, its in zip(
@@ -93,7 +93,7 @@ def claimant(url: str, number: str, processes: str, count: str, log: str) -> Non
 
 
 def claim_and_kill(url: str, folder: Path, processes: int, count: int, most_kills: int) -> Outcome:
-    """Let processes claim, kill them at random, and look at what they were told."""
+    """Let processes claim, kill them at random, and check the answers that they got."""
     rng, kills, end = np.random.default_rng(SEED), 0, time.monotonic() + LIMIT_S
     logs = [folder / f"{number}.answers" for number in range(processes)]
 
@@ -111,7 +111,7 @@ def claim_and_kill(url: str, folder: Path, processes: int, count: int, most_kill
             try:
                 code = running[number].wait(rng.uniform(0, KILL_EVERY_S))
             except subprocess.TimeoutExpired:
-                if kills < most_kills and noted(number) > begun[number]:  # it is at work
+                if kills < most_kills and noted(number) > begun[number]:  # it has begun to work
                     running[number].send_signal(signal.SIGKILL)
                     running[number].wait()
                     kills, begun[number] = kills + 1, noted(number)
@@ -153,7 +153,7 @@ def on_lmdb(folder: Path, processes: int, count: int, most_kills: int = KILLS) -
 
 
 def on_redis(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
-    """Claim on a Redis that is started for it."""
+    """Claim on a Redis started for this purpose."""
     with redis_running(folder / "redis") as server:
         url = server.url("pages")
         HSimIndex.create(url, layout="4", profile=PROFILE, distance=3).close()
@@ -161,7 +161,7 @@ def on_redis(folder: Path, processes: int, count: int, most_kills: int = KILLS) 
 
 
 def on_postgresql(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
-    """Claim on a PostgreSQL that is started for it."""
+    """Claim on a PostgreSQL started for this purpose."""
     with postgresql_serving() as server:
         url = server.url("claims")
         HSimIndex.create(url, layout="4", profile=PROFILE, distance=3).close()

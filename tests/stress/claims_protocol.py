@@ -1,10 +1,11 @@
-"""How claims end, under a model of HBase: `python -m tests.stress.claims_protocol [--schedules 100000]`.
+"""How claims end, on a model of HBase: `python -m tests.stress.claims_protocol [--schedules 100000]`.
 
-As in `protocol.py`, but a few actors claim two documents that are near each other, some of them several times, as
-claimants do that were killed and begin again. In a third of the schedules others add, move and remove them too; then
-holds what holds there. In the others: at no moment are both documents there; no two claims that ended differ in
-which one is new, and the others have that one as their match; what ended is there. Once all is over, whatever was left
-tentative, another round of claims ends, and exactly one of the documents is there.
+As in `protocol.py`, but a few actors claim two documents that are near each other, some of them several times, like
+claimants that were killed and restarted. In a third of the schedules they also add, move and remove these documents;
+then the same rules as in `protocol.py` hold. In the other schedules, the two documents are never in the index at the
+same time. Completed claims agree on which one is new and return it as the match of the other; a document that was
+claimed as new is in the index. After all actors have ended, whatever they left tentative, another round of claims
+completes, and exactly one of the documents is in the index.
 """
 
 from __future__ import annotations
@@ -42,20 +43,20 @@ from tests.stress.protocol import (
 from tests.support.hbase_model import DRIFT_MS, LATEST_MS, MINUTE_MS, Key
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
-# What the documents of a schedule may be, any two of them near each other: of keys in parts some share one part alone.
+# The signatures of a schedule's documents, any two of them near each other; some keys in parts share only one part.
 CLAIMED = {
     Keying.WHOLE: SIGNATURES[:3],
     Keying.IN_PARTS: (*SIGNATURES[:2], Signature(FAR, 0, SHIFTED_KEY)),
 }
 ALONE = {"claim": 6, "query": 1, "check": 1, "collect": 1, "wait": 1}
 MIXED = {**ALONE, "add": 2, "remove": 2}
-WAITS_S = (30, 3_600)  # by the schedule: how long a claim waits for others
-# After which a claim is a dead one's by the clocks of any two servers, and no call of its claimant lands.
+WAITS_S = (30, 3_600)  # how long a claim waits for others; each schedule picks one
+# After this time any two servers' clocks show that a claimant is dead, and its calls cannot land any more.
 ENDED_MS = LATEST_MS + 21 * MINUTE_MS + 2 * DRIFT_MS
 
 
 def claims_of(rng: random.Random, keying: Keying) -> tuple[Plan, bool]:
-    """Draw what each of two to four actors does, and whether others than claims write."""
+    """Choose at random what each of two to four actors does, and whether other calls than claims write."""
     is_mixed = rng.random() < 1 / 3
     counts = MIXED if is_mixed else ALONE
     own = {doc_id: rng.choice(CLAIMED[keying]) for doc_id in DOC_IDS}
@@ -88,7 +89,7 @@ class ClaimSchedule(Schedule):
             self._say(f"    {claim}")
             self._ended.append((operation.doc_id, claim))
             if not claim.is_new:
-                self.history.remove(done)  # it is what it was
+                self.history.remove(done)  # the document is unchanged
         if not self._is_mixed:
             self._check_answers()
 
@@ -117,7 +118,7 @@ class ClaimSchedule(Schedule):
             for doc_id in self.rng.sample(sorted(operations), len(operations)):
                 try:
                     self._claim(index, operations[doc_id])
-                except StoreUnavailableError:  # it took up a claim as old as the dead one that it waits for
+                except StoreUnavailableError:  # it resumed a claim as old as the dead one that it waits for
                     self._claim(index, operations[doc_id])
             there = [doc_id for doc_id in DOC_IDS if self._register(doc_id) is not None]
             if len(there) != bool(operations):
@@ -128,7 +129,7 @@ class ClaimSchedule(Schedule):
 def failed_claim(
     numbered: tuple[Plan, bool], seed: int, kind: Kind, trace: Callable[[str], None] | None = None
 ) -> str | None:
-    """Run a schedule; return what does not hold in it."""
+    """Run a schedule; return which condition does not hold, if any."""
     try:
         ClaimSchedule(numbered, seed, kind, trace).run()
     except Violation as violation:
@@ -146,7 +147,7 @@ def first_failed_claim(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | 
 
 
 def outcomes(schedules: int) -> Iterator[Outcome]:
-    """Run so many schedules on all cores."""
+    """Run that many schedules on all cores."""
     began = time.monotonic()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         ended = pool.map(first_failed_claim, *zip(*tasks_of(schedules), strict=True))

@@ -1,11 +1,11 @@
-"""Many who use one embedded index at once: `python -m tests.stress.crowd [--moves 600]`.
+"""Many processes and threads use one embedded index at once: `python -m tests.stress.crowd [--moves 600]`.
 
 | part | what | what must hold |
 |---|---|---|
-| `moves` | a document moves between being near a query and having its key; four processes ask | it is always found |
-| `opens` | a process opens the index again and again beside a writer | none finds it damaged |
-| `signals` | a signal in an `add` or a `query`, caught | others write on, this process forks and reads on |
-| `forks` | forks under threads that read and write, beside a load | every child ends, and reads and writes before |
+| `moves` | a document alternates between being near a query and having its key; four processes query | always found |
+| `opens` | a process opens the index repeatedly while another one writes | it is never reported as damaged |
+| `signals` | a caught signal during an `add` or a `query` | others can write, this process can fork and read |
+| `forks` | forks while threads read and write, under load | every child reads, writes and ends |
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 SEED = 11
 MOVES_S, OPENS, SIGNALS, FORKS = 600.0, 20_000, 20_000, 1_000
 READERS, LOAD = 4, 6  # processes
-LATEST_S = 60.0  # in which a write must succeed
+LATEST_S = 60.0  # within which a write must succeed
 KEY = 7 << 32
 QUERY, FIRST, SECOND, KEYED = (
     Signature(0, key=KEY),
     1,
     1 << 63,
     Signature(2**64 - 1, key=KEY),
-)  # the last is far from it
+)  # the last is far from the query
 
 
 class _InterruptedError(Exception):
@@ -69,7 +69,7 @@ def _write(url: str, is_over: Any, begun: Callable[[], None]) -> None:
 
 
 def check_moves(folder: Path, seconds: float) -> Outcome:
-    """Move a document round and round; count the queries that miss it."""
+    """Move a document repeatedly; count the queries that miss it."""
     url = f"lmdb://{folder / 'moves'}"
     with HSimIndex.create(url) as index:
         index.add(FIRST, "doc")
@@ -82,7 +82,7 @@ def check_moves(folder: Path, seconds: float) -> Outcome:
 
 
 def check_opens(folder: Path, opens: int) -> Outcome:
-    """Open an index beside a writer; count what fails."""
+    """Open an index while another process writes; count the failures."""
     url, faults = f"lmdb://{folder / 'opens'}", 0
     HSimIndex.create(url).close()
     with beside(_write, [(url,)]):
@@ -97,7 +97,7 @@ def check_opens(folder: Path, opens: int) -> Outcome:
 
 
 def check_signals(folder: Path, signals: int) -> Outcome:
-    """Interrupt adds and queries; keep the last error, as a notebook does, and see that all goes on."""
+    """Interrupt adds and queries; keep the last error, as a notebook does, and check that everything still works."""
     url, rng, faults, kept = f"lmdb://{folder / 'signals'}", np.random.default_rng(SEED), 0, None
     rung = threading.Event()
 
@@ -114,7 +114,7 @@ def check_signals(folder: Path, signals: int) -> Outcome:
                     rung.clear()
                     try:
                         signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 4e-3 if number % 2 else 2e-4)))
-                        while not rung.is_set():  # Python swallows what is raised while it destroys an object
+                        while not rung.is_set():  # Python swallows exceptions raised while it destroys an object
                             index.add(number, "other") if number % 2 else index.query(QUERY)
                     except _InterruptedError as error:
                         kept = error
@@ -130,7 +130,7 @@ def check_signals(folder: Path, signals: int) -> Outcome:
 
 
 def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:
-    """Write now and then; tell how often that failed."""
+    """Write now and then; return how often that failed."""
     faults, number = 0, 0
     begun()
     with HSimIndex.open(f"{url}?lock_timeout={LATEST_S / 2:g}s") as index:
@@ -145,7 +145,7 @@ def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:
 
 
 def check_forks(folder: Path, forks: int, load: int) -> Outcome:
-    """Fork under threads that read and write; each child reads, writes and ends."""
+    """Fork while threads read and write; each child reads, writes and ends."""
     url, is_over, faults = f"lmdb://{folder / 'forks'}", threading.Event(), 0
     with HSimIndex.create(f"{url}?lock_timeout={LATEST_S:g}s") as index, ExitStack() as stack:
         index.add(FIRST, "doc")

@@ -1,11 +1,11 @@
 """Damage inside a data file or a base: `python -m tests.stress.damage [--trials 300]`.
 
-Every trial changes bytes of an index's pages, or zeroes pages, and lets each command work on a copy of that. A command
-may answer, for LMDB's pages have no checksums; or it says that the index is damaged, with its exit code: 6 of `check`,
-1 of the others. Where LMDB itself ends the process by a signal nothing can be said: that is counted.
+Every trial changes bytes of an index's pages, or zeroes pages, and runs each command on a copy of the result. A command
+may answer, because LMDB's pages do not have checksums, or it must report that the index is damaged and exit with 6 for
+`check` and 1 for the others. If LMDB itself ends the process with a signal, that is only counted.
 
-Every other trial flips bits of the base instead. `check` finds them, and `check --repair` and `compact` make the base
-again; a query answers as if the base were whole, or says that it is damaged.
+Every other trial flips bits of the base instead. `check` finds them, and `check --repair` and `compact` rebuild the
+base. A query answers as if the base were whole, or reports that it is damaged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INGEST = ("ingest", "--fingerprint-field", "fingerprint", "--fresh", "--quiet", 
 
 
 def make_index(folder: Path, rng: np.random.Generator) -> list[str]:
-    """Make an index, and documents to ingest; return some fingerprints of it."""
+    """Make an index, and documents to ingest; return some of its fingerprints."""
     values = rng.integers(0, 2**64, DOCUMENTS, np.uint64)
     values[:500] >>= np.uint64(40)  # a large bucket
     signatures = random_signatures(rng, values)
@@ -74,7 +74,7 @@ def commands(folder: Path, fingerprints: Sequence[str]) -> dict[str, tuple[str, 
 
 
 def damaged(content: bytes, rng: np.random.Generator) -> bytes:
-    """Change pages, but for the two that say where the others are: one byte of each, of its head, or all of it."""
+    """Change random pages, except the two meta pages: one byte of each page, one byte of its header, or all of it."""
     changed, size = bytearray(content), mmap.PAGESIZE
     reach = int(rng.choice([16, size, 0]))
     for page in rng.integers(2, len(content) // size, rng.integers(1, MOST_PAGES + 1)).tolist():
@@ -86,7 +86,7 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def flipped_bits(content: bytes, rng: np.random.Generator) -> bytes:
-    """Flip a few bits, each of another byte."""
+    """Flip a few bits, each in a different byte."""
     changed = bytearray(content)
     for at in set(rng.integers(0, len(content), rng.integers(1, MOST_PAGES + 1)).tolist()):
         changed[at] ^= 1 << int(rng.integers(8))
@@ -94,7 +94,7 @@ def flipped_bits(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def run(arguments: Sequence[str], told: Path, answered: str = os.devnull) -> tuple[int, str]:
-    """Run a command in a process of its own; return how that ended, and the last that it said."""
+    """Run a command in a separate process; return its exit code and its last message."""
 
     def work() -> None:
         os.dup2(os.open(answered, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 1)
@@ -107,15 +107,15 @@ def run(arguments: Sequence[str], told: Path, answered: str = os.devnull) -> tup
 
 
 def fault(name: str, code: int, said: str) -> bool:
-    """Whether a command ended as it must not."""
+    """Whether a command ended in a way that it must not."""
     if "is damaged" in said:
         return code != (6 if name.startswith("check") else 1)
-    # 5: the record was changed into that of another release.
+    # 5: the damaged record looks like that of another release.
     return code >= 0 and code not in (0, 5) and (name, code) != ("check", 6)
 
 
 def base_fault(name: str, code: int, said: str, is_right: bool) -> bool:
-    """Whether a command ended as it must not where only bits of the base are flipped."""
+    """Whether a command ended in a way that it must not if only bits of the base are flipped."""
     if name == "check":
         return code != 6
     if name in ("check --repair", "compact"):
@@ -126,7 +126,7 @@ def base_fault(name: str, code: int, said: str, is_right: bool) -> bool:
 
 
 def run_trials(trials: int, folder: Path, rng: np.random.Generator) -> tuple[Counter[tuple[str, int]], int]:
-    """Return how often each command ended in which way, and the number of faults."""
+    """Return how often each command ended in each way, and the number of faults."""
     given = commands(folder, make_index(folder, rng))
     for arguments in given.values():  # once for all processes
         hsimhash.get_command(click.Context(hsimhash), arguments[0])

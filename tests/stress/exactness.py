@@ -1,13 +1,13 @@
 """No match missed, none invented: `python -m tests.stress.exactness [--data DIR]`, on LMDB and in memory.
 
-Distances are 0 to 8, layouts all named ones and three odd ones, of which one has a single drawer. Queries lie at every
-distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over the layout's blocks in every possible
-way; or anywhere. Brute force over all stored fingerprints says what is right, for single queries and for batches. On
-the real fingerprints the list of all near pairs says it.
+Distances are 0 to 8; layouts are all named ones and three odd ones, one of which has a single drawer. Queries are at
+every distance from 0 to k + 1 of a stored fingerprint, with the flipped bits spread over the layout's blocks in every
+possible way, or random. Single queries and batches are compared with brute force over all stored fingerprints. On the
+real fingerprints they are compared with the list of all near pairs.
 
-Two layouts also hold signatures, with keys in parts and with whole ones. Queries by signature lie near a stored
-document by fingerprint, sketch and key, each on its own: brute force says which documents match, how similar they are,
-and by what they are found.
+Two layouts are also tested with signatures, with keys in parts and with whole ones. Queries by signature are near a
+stored document by fingerprint, sketch and key independently. Brute force determines which documents match, how similar
+they are, and whether they are found by distance or by key.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ SIGNED_LAYOUTS = ("4", "10")
 SIGNED_PROFILES = {Keying.IN_PARTS: "auto-3", Keying.WHOLE: "auto-2"}
 SIGNED_QUERIES, SIGNED_DISTANCES = 4_000, (0, 3, 6)
 SKETCH_BOUNDS = (MAX_SKETCH, None)
-SINGLE_SHARE = 8  # one query by signature in so many is asked alone too
-MOST_SINGLE_S = 10  # that single queries of one distance should take; of dearer ones fewer are asked
-RANDOM_SHARE = 10  # one query in so many lies anywhere
-CROWDED_SHARE = 10  # one stored fingerprint in so many equals or neighbours another one
+SINGLE_SHARE = 8  # one query by signature in this many is also run alone
+MOST_SINGLE_S = 10  # target for the single queries of one distance; expensive ones are run less often
+RANDOM_SHARE = 10  # one query in this many is random
+CROWDED_SHARE = 10  # one stored fingerprint in this many equals or is near another one
 
-_NUMBER_BITS = 24  # of a query's or a document's number within a packed match
+_NUMBER_BITS = 24  # for the number of a query or a document in a packed match
 _DISTANCE_BITS = 8
 
 Flips = tuple[int, ...]
 Given = Numbers | Signatures
-Way = tuple[str, HSimIndex, float]  # a name, an index, and the share of the queries that it is asked
+Way = tuple[str, HSimIndex, float]  # a name, an index, and its share of the queries
 Matches = NDArray[np.uint64]  # packed, ascending: query, document, distance
 Holders = dict[tuple[int, ...], list[int]]
 
@@ -81,22 +81,22 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What comparing found; `right` is the number of matches there are."""
+    """The result of a comparison; `right` is the number of matches that exist."""
 
     right: int
     missed: int
     extra: int
 
     def outcome(self, what: str) -> Outcome:
-        """Judge it: exact, and of something."""
+        """Judge the comparison, which must be exact and have at least one match."""
         is_exact = self.right > 0 and not self.missed and not self.extra
         return Outcome(is_exact, f"{what}: {self.right:,} matches, {self.missed} missed, {self.extra} extra")
 
 
 def cells(layout: Layout) -> list[list[int]]:
-    """Return the positions of the bits that lie in the same drawers' segments: the layout's blocks, or parts of them.
+    """Return groups of bit positions that are in the segments of the same drawers: the layout's blocks, or parts.
 
-    Parts, where an inner cut divides a block, or where a segment is longer than what is stored of it.
+    A group is part of a block if an inner cut divides the block, or if only a part of a segment is stored.
     """
     drawers_of: dict[tuple[int, ...], list[int]] = {}
     for position in range(FINGERPRINT_BITS):
@@ -117,7 +117,7 @@ def patterns(widths: Sequence[int], flips: int) -> Iterator[Flips]:
 
 
 def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
-    """Return fingerprints to store: uniform ones, the edges, and crowds that are equal or differ in a bit or two."""
+    """Return fingerprints to store: uniform ones, the extremes, and crowds that are equal or differ in a bit or two."""
     fingerprints = random_fingerprints(rng, count)
     crowded = rng.choice(count, count // CROWDED_SHARE, replace=False)
     models = fingerprints[crowded[rng.integers(0, max(1, len(crowded) // 20), len(crowded))]]
@@ -129,11 +129,11 @@ def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
 
 
 def planted(rng: np.random.Generator, layout: Layout, k: int, stored: Numbers, count: int) -> Planted:
-    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones after them."""
+    """Return queries within k + 1 bits of stored fingerprints, with every pattern in turn, followed by random ones."""
     found = cells(layout)
     widths = [len(cell) for cell in found]
     ways = [way for flips in range(k + 2) for way in patterns(widths, flips)]
-    rng.shuffle(ways)  # where there are more than queries
+    rng.shuffle(ways)  # if there are more ways than queries
     near = count - count // RANDOM_SHARE
     targets = rng.integers(0, len(stored), near)
     masks = [_mask(rng, found, ways[number % len(ways)]) for number in range(near)]
@@ -160,7 +160,7 @@ def brute_force(stored: Numbers, queries: Numbers, k: int) -> Matches:
         documents = np.flatnonzero(distances <= k)
         return _packed(number, documents, distances[documents])
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy frees the interpreter's lock
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy releases the GIL
         return np.concatenate(list(pool.map(near, range(len(queries)), chunksize=100)))
 
 
@@ -172,7 +172,7 @@ def _packed(
 
 
 def answered(answers: Sequence[Sequence[Match]], asked: Iterable[int]) -> Matches:
-    """Return the matches that an index gave to the queries of these numbers; its ids are positions."""
+    """Return the matches that an index returned for the queries with these numbers; its ids are positions."""
     found = [
         (number << (_NUMBER_BITS + _DISTANCE_BITS)) | int(match.doc_id) << _DISTANCE_BITS | match.distance
         for number, matches in zip(map(int, asked), answers, strict=True)
@@ -182,13 +182,13 @@ def answered(answers: Sequence[Sequence[Match]], asked: Iterable[int]) -> Matche
 
 
 def compared(right: Matches, found: Matches) -> Comparison:
-    """Return what is missed, and what is extra or given twice."""
+    """Count the matches that are missed, extra or returned twice."""
     missed = len(np.setdiff1d(right, found))
     return Comparison(len(right), missed, len(found) - (len(right) - missed))
 
 
 def misplaced(plan: Planted, right: Matches, k: int) -> int:
-    """Return how many planted queries brute force does not see where they were planted: 0, or a mistake in here."""
+    """Return how many planted queries brute force does not find where planted; anything but 0 is a bug in this file."""
     near = np.flatnonzero(plan.distances <= k)
     far = np.flatnonzero(plan.distances > k)
     wanted = _packed(near, plan.targets[near], plan.distances[near])
@@ -205,10 +205,10 @@ def check_layout(
     distances: Sequence[int] = DISTANCES,
     most_batch_s: float = math.inf,
 ) -> Iterator[Outcome]:
-    """Compare indexes of a layout with brute force, asked in batches and one by one, for every distance.
+    """Compare indexes of a layout with brute force, in batches and one by one, for every distance.
 
-    `filled` gives indexes of the fingerprints it gets, whose documents' ids are their positions. Of dear queries fewer
-    are asked, so that those of a distance should take `most_batch_s` in batches.
+    `filled` yields indexes of the given fingerprints; each document's id is its position. If queries are expensive,
+    fewer are run, so that the batches of one distance should take at most `most_batch_s`.
     """
     layout, rng = Layout.parse(name), np.random.default_rng(SEED)
     fingerprints = stored_fingerprints(rng, stored)
@@ -234,7 +234,7 @@ def check_layout(
 def _asked(
     index: HSimIndex, queries: Numbers, right: Matches, k: int, share: float, *, is_single: bool = False
 ) -> Comparison:
-    """Ask a share of the queries; return how the answers compare."""
+    """Run a share of the queries; compare the answers with the right ones."""
     asked = np.sort(np.random.default_rng(SEED).permutation(len(queries))[: max(1, round(share * len(queries)))])
     if is_single:
         answers = [index.query(query, max_distance=k) for query in queries[asked].tolist()]
@@ -252,7 +252,7 @@ def check_signatures(
     distances: Sequence[int] = SIGNED_DISTANCES,
     keying: Keying = Keying.IN_PARTS,
 ) -> Iterator[Outcome]:
-    """Compare answers to queries by signature with brute force, for every distance and bound of the sketches."""
+    """Compare answers to queries by signature with brute force, for every distance and every limit on sketches."""
     rng = np.random.default_rng(SEED)
     documents = random_signatures(rng, stored_fingerprints(rng, stored), keying)
     asked = list(signed_queries(rng, documents, queries))
@@ -276,13 +276,13 @@ def check_signatures(
 def check_all_signatures(
     filled: Callable[[str, Signatures], AbstractContextManager[Sequence[Way]]], stored: int, queries: int
 ) -> Iterator[Outcome]:
-    """Do so for every layout and kind of keys."""
+    """Run `check_signatures` for every layout and kind of keys."""
     for name, keying in itertools.product(SIGNED_LAYOUTS, SIGNED_PROFILES):
         yield from check_signatures(name, filled, stored, queries, keying=keying)
 
 
 def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> Signatures:
-    """Return queries whose fingerprint, sketch and key are a stored document's own, near them, others, or none."""
+    """Return queries whose fingerprint, sketch and key equal a stored document's, are near, unrelated, or missing."""
     targets = stored[rng.integers(0, len(stored), count)]
     others = random_signatures(rng, random_fingerprints(rng, count), stored.keying)
     near = flipped(rng, targets.fingerprints, rng.integers(0, max(SIGNED_DISTANCES) + 2, count))
@@ -298,7 +298,7 @@ def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> 
 
 
 def holders_of(stored: Signatures) -> Holders:
-    """Return the positions of the documents with each part of a key."""
+    """Return the positions of the documents that have each part of a key."""
     holders: Holders = {}
     for place, key in enumerate(stored.keys.tolist()):
         for part in plain_parts(key, stored.keying):
@@ -307,7 +307,7 @@ def holders_of(stored: Signatures) -> Holders:
 
 
 def matching(stored: Signatures, holders: Holders, query: Signature, k: int, max_sketch: int | None) -> list[Match]:
-    """Return what a query must be answered with; documents' ids are their positions."""
+    """Return the right answer to a query; each document's id is its position."""
     distances = np.bitwise_count(stored.fingerprints ^ np.uint64(query.fingerprint))
     bits = np.bitwise_count(stored.sketches ^ np.uint64(query.sketch))
     is_near = distances <= k
@@ -331,20 +331,20 @@ def matching(stored: Signatures, holders: Holders, query: Signature, k: int, max
 
 
 def told(right: Sequence[Sequence[Match]], answers: Sequence[Sequence[Match]]) -> Comparison:
-    """Return what of the right matches is missed, and what is extra, given twice, or in another place."""
+    """Count the matches that are missed, and those that are extra, returned twice, or in a different order."""
     count = missed = extra = 0
     for expected, found in zip(right, answers, strict=True):
         count += len(expected)
         if list(found) != list(expected):
             lacking = len(set(expected) - set(found))
             missed += lacking
-            extra += max(len(found) - (len(expected) - lacking), not lacking)  # one for another order
+            extra += max(len(found) - (len(expected) - lacking), not lacking)  # one for a different order
     return Comparison(count, missed, extra)
 
 
 @contextmanager
 def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
-    """Give an index in a folder, and one in memory, which is asked less."""
+    """Yield an index in a folder, and one in memory, which gets fewer queries."""
     with (
         _index_of(fingerprints, layout, folder) as index,
         HSimIndex.create(f"memory://{folder}", layout=layout, profile=profile_of(fingerprints)) as in_memory,
@@ -355,13 +355,13 @@ def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Wa
 
 @contextmanager
 def in_scratch(scratch: Path, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
-    """Give what `embedded` does, in a folder of its own."""
+    """Yield what `embedded` does, in a separate folder."""
     with scratch_folder(scratch) as folder, embedded(folder, layout, fingerprints) as ways:
         yield ways
 
 
 def profile_of(given: Given) -> str:
-    """Return a profile that makes such: the index has its format."""
+    """Return a profile that produces such values, for the index's format."""
     return SIGNED_PROFILES[given.keying] if isinstance(given, Signatures) else "auto-1"
 
 
@@ -369,7 +369,7 @@ def _index_of(fingerprints: Given, layout: str, folder: Path) -> HSimIndex:
     place = folder / layout.replace("/", "of")
     index = HSimIndex.create(f"lmdb://{place}", layout=layout, profile=profile_of(fingerprints))
     bulk = index.bulk(folder / f"runs-{place.name}")
-    half = len(fingerprints) // 2  # half of them in bulk, in two runs, half as a crawler adds them
+    half = len(fingerprints) // 2  # half in bulk, in two runs; half one batch at a time, like a crawler
     for start, stop in itertools.pairwise((0, half // 3, half)):
         bulk.add_run(fingerprints[start:stop], [str(number) for number in range(start, stop)], 0)
     bulk.merge()
@@ -381,7 +381,7 @@ def _index_of(fingerprints: Given, layout: str, folder: Path) -> HSimIndex:
 
 
 def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> Outcome:
-    """Query each of the real fingerprints, and compare with the list of all near pairs of rows."""
+    """Query each of the real fingerprints; compare with the list of all near pairs of rows."""
     k = LIST_DISTANCE
     ids = [str(number) for number in range(len(fingerprints))]
     both = [

@@ -1,8 +1,8 @@
 """Files of public test suites: `python -m tests.stress.foreign_files FOLDER…`.
 
 `dedup` and `ingest` read every file in the folders, as it is and with the options that a user might pass. Each command
-runs in a process of its own with 30 s of CPU and 2 GiB of memory. A command must not crash or hang, must not lose a
-record silently, and both must count the same documents. Three suites are recognised by their content: JSONTestSuite,
+runs in a separate process with 30 s of CPU and 2 GiB of memory. A command must not crash or hang or silently lose a
+record, and both must count the same documents. Three suites are recognised by their content: JSONTestSuite,
 the Big List of Naughty Strings, and the labels of the WHATWG Encoding Standard. Their files are tried in more ways.
 """
 
@@ -41,11 +41,11 @@ from tests.support.processes import fork
 from tests.support.programs import SCRATCH, Outcome, print_conditions, print_outcomes, scratch_folder
 
 CPU_S, MEMORY_BYTES, WALL_S = 30, 2 << 30, 300
-TEXT_COLUMNS = 2  # of a file, which are tried as its text
+TEXT_COLUMNS = 2  # columns of a file that are tried as its text
 READ_CODES = (0, 7)
 MISUSED = 2
 KINDS = ("crash", "hang", "silent loss", "verdict", "disagreement")
-# A reject with such a reason is an error of ours that the reader caught.
+# A reject with such a reason is a bug of ours that the reader caught.
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
 _DAMAGE = re.compile(r"damaged|truncated|not closed|not read|cannot be read|no Parquet|never closed")
 
@@ -54,11 +54,11 @@ _DAMAGE = re.compile(r"damaged|truncated|not closed|not read|cannot be read|no P
 class Ended:
     """How a command ended."""
 
-    code: int  # negative: the signal
+    code: int  # negative: the signal's number
     said: str
     cpu_s: float
-    documents: int = 0  # read, without the rejects
-    repeated: int = 0  # left out by `dedup` because an equal record with that id came before
+    documents: int = 0  # documents read, not counting rejects
+    repeated: int = 0  # skipped by `dedup` as an equal record with the same id came earlier
     rejects: Sequence[str] = ()  # reasons
 
     @property
@@ -68,7 +68,7 @@ class Ended:
 
 @dataclass
 class Tally:
-    """What came of a suite."""
+    """The results of a suite."""
 
     files: int = 0
     commands: int = 0
@@ -89,7 +89,7 @@ def limited() -> None:
 
 
 def run(arguments: Sequence[str], folder: Path) -> Ended:
-    """Run a command in a process of its own; `folder` gets its output."""
+    """Run a command in a separate process; its output goes to `folder`."""
     shown, told = folder / "shown", folder / "told"
 
     def work() -> None:
@@ -117,7 +117,7 @@ def _with_summary(ended: Ended, shown: str) -> Ended:
 
 
 def fault_of(ended: Ended, trial: Trial) -> tuple[str, str] | None:
-    """Return the kind of fault and what happened, or None."""
+    """Return the kind of fault and what happened; None if all is right."""
     last = (ended.said.splitlines() or [""])[-1]
     if ended.code == -signal.SIGXCPU or ended.cpu_s > CPU_S or "Timeout (" in ended.said:
         return "hang", f"{ended.cpu_s:.0f} s of CPU"
@@ -202,7 +202,7 @@ def _counted_parquet(data: bytes) -> tuple[int | None, Sequence[str]]:
 
 
 def try_file(path: Path, shown: str, scratch: Path, tally: Tally) -> None:
-    """Try a file in every way, and count what comes of it."""
+    """Try a file in every way, and count the results."""
     tally.files += 1
     for trial in trials_of(path, scratch):
         ends = {command: run(_arguments(command, trial, scratch), scratch) for command in ("dedup", "ingest")}
@@ -236,7 +236,7 @@ def _arguments(command: str, trial: Trial, scratch: Path) -> list[str]:
 
 
 def warm_up(scratch: Path) -> None:
-    """Run both commands in this process once, so that those of the trials find everything imported."""
+    """Run both commands in this process once, so that everything is imported before the trials."""
     path = scratch / "warm.csv"
     path.write_text("id,text\n1,<!doctype html><html><p>some words for a page</p></html>\n")
     for command in ("dedup", "ingest"):

@@ -1,4 +1,4 @@
-"""Three public test suites whose files are wrapped in others before hsimhash reads them; see `foreign_files.py`."""
+"""Three public test suites whose files are wrapped in other formats before hsimhash reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import plain_readings as plain
 
 JSON_SUITE = re.compile(r"[yni]_.*\.json\Z")
 WORDS = "some words that every document of this suite has in common"
-# What Python calls the encodings of the WHATWG table whose names it does not know.
+# Python's names for the encodings in the WHATWG table whose names Python does not have.
 _CODECS = {
     "ibm866": "cp866",
     "iso-8859-8-i": "iso8859-8",
@@ -47,16 +47,16 @@ _SAMPLES = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One way to read a file, and what must come of it."""
+    """One way to read a file, and the result that it must have."""
 
     path: Path
     options: tuple[str, ...] = ()
-    records: int | None = None  # documents and rejects together, at least; None: nobody counted them
-    verdict: str = ""  # "read": all records are documents; "reject": at least one is not
-    made: tuple[str, ...] = ()  # how the file was made from the suite's
+    records: int | None = None  # the least number of documents and rejects together; None: unknown
+    verdict: str = ""  # "read": all records are documents; "reject": at least one is not; "": either
+    made: tuple[str, ...] = ()  # how the file was made from the suite's file
 
     def wrong(self, code: int, documents: int, rejects: Sequence[str]) -> str:
-        """Return in what way the verdict does not hold; empty if it does."""
+        """Return in what way the verdict does not hold, or an empty string."""
         if self.verdict == "read" and (code != 0 or documents != self.records):
             return f"valid, but {documents:,} of {self.records} records were read"
         if self.verdict == "reject" and code == 0 and not rejects:
@@ -101,7 +101,7 @@ def _judged(data: bytes, name: str, text_field: str = "text") -> tuple[int | Non
 
 
 def _is_empty(data: bytes) -> bool:
-    """Whether a file has no values: nothing but blanks, or arrays without elements."""
+    """Whether a file does not have values: only blanks, or arrays without elements."""
     return not data.strip(b" \t\r\n[]\xef\xbb\xbf")
 
 
@@ -121,7 +121,7 @@ def _lines(data: bytes) -> int | None:
 
 
 def _validity(data: bytes) -> str:
-    """Return the verdict on a file made from one of the suite; none where Python's JSON goes beyond the standard."""
+    """Return the verdict on a file made from one of the suite; empty if Python's JSON exceeds the standard."""
     try:
         plain.json_value(data.decode())
     except ValueError:
@@ -176,7 +176,7 @@ def naughty_trials(path: Path, scratch: Path) -> Iterator[Trial]:
 
 
 def _named_files(strings: Sequence[str], folder: Path) -> tuple[Path, tuple[str, ...], int]:
-    """Make a file for each string that can be a file name; a hidden file and one of Spark's are not documents."""
+    """Make a file for each string that can be a file name; hidden files and Spark's own are not documents."""
     folder.mkdir()
     count = 0
     for one in strings:
@@ -191,7 +191,7 @@ def _named_files(strings: Sequence[str], folder: Path) -> tuple[Path, tuple[str,
 
 
 def _labels(path: Path) -> dict[str, str]:
-    """Return label → encoding."""
+    """Return a mapping of labels to encodings."""
     with suppress(ValueError, KeyError, TypeError):
         groups = plain.json_value(path.read_text())
         encodings = [encoding for group in groups for encoding in group["encodings"]]
@@ -204,7 +204,7 @@ def is_encoding_labels(path: Path) -> bool:
 
 
 def _sample(encoding: str) -> tuple[str, bytes] | None:
-    """Return a text that an encoding can write, with letters beyond ASCII, and its bytes."""
+    """Return a text with non-ASCII letters that an encoding can represent, and its bytes."""
     for sample in _SAMPLES:
         with suppress(LookupError, UnicodeEncodeError):
             return sample, sample.encode(_CODECS.get(encoding, encoding))
@@ -239,7 +239,7 @@ def label_trials(path: Path, scratch: Path) -> Iterator[Trial]:
 
 
 def label_faults(path: Path, scratch: Path) -> Iterator[str]:
-    """Yield the labels whose pages were read with other letters; `label_trials` made the pages."""
+    """Yield the labels whose pages, made by `label_trials`, were read with wrong letters."""
     wanted = {name: text for name, _, _, text in _labelled(path)}
     options = InputOptions(extract="none")
     for source in (scratch / "labels", scratch / "labels.warc"):

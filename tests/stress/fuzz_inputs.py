@@ -1,11 +1,11 @@
 """Fuzzed inputs: `python -m tests.stress.fuzz_inputs [--inputs 1000000]`.
 
-Small files of every format are mutated, packed, encoded and put into folders, and then read. Only an error with a
-message of ours may refuse an input; after that nothing raises, and no input takes more than 5 s of CPU. Documents and
-rejects together are the records that the plainest reading finds, with the same ids and texts. Reading on from any place
-gives the same documents, and so does a second look at some lines.
+Small files of every format are mutated, packed, encoded and put into folders, and then read. An input may only be
+refused by an error with one of our messages. An accepted input must not raise, nor take more than 5 s of CPU. Documents
+and rejects together are the records that the plainest reading finds, with the same ids and texts. Resuming at any
+position returns the same documents, and so does reading some lines again.
 
-Every input follows from the seed and its number: `--only NUMBER` tries one again and keeps its file.
+The seed and the number determine each input: `--only NUMBER` tries one again and keeps its file.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 INPUTS, SEED = 1_000_000, 35
 CPU_S, MEMORY_BYTES = 5, 2 << 30
-PIPE_BYTES = 30_000  # that a pipe holds, in UTF-16 too
-MOST_FAULTS = 1_000  # after which the program ends
-SHOWN = 3  # faults of a kind that are printed
+PIPE_BYTES = 30_000  # fits into a pipe's buffer, even in UTF-16
+MOST_FAULTS = 1_000  # after this many the program ends
+SHOWN = 3  # faults printed per kind
 SHARES = {
     **{"jsonl": 14, "array": 14, "objects": 8, "signatures": 8, "fragments": 3, "tsv": 8, "fingerprints": 8},
     **{"lines": 6, "text": 6, "csv": 16, "parquet": 4, "warc": 3, "wet": 3, "page": 1, "folder": 4, "stream": 3},
 }
-_SHARE_EXTRACTED = 0.02  # of inputs whose texts are taken out of HTML
-_SHARE_AGAIN = 0.2  # of inputs that are read again from some place, and looked at a second time
+_SHARE_EXTRACTED = 0.02  # share of inputs whose texts are extracted from HTML
+_SHARE_AGAIN = 0.2  # share of inputs that are resumed at some position, with some lines read again
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
 
 _DAMAGED_ROWS = re.compile(
     r"rows [0-9,]+ to [0-9,]+ (?:are damaged|cannot be read)"
-)  # which pyarrow may read, with other values
-_PARTICULAR = re.compile(r"[0-9]+|/\S+|['\"{(].*")  # of one input, not of a kind of fault
+)  # pyarrow may read them, with different values
+_PARTICULAR = re.compile(r"[0-9]+|/\S+|['\"{(].*")  # specific to one input, not to a kind of fault
 
 Found = dict[tuple[int, int], list[Content | Judgement]]  # by input and line
 
@@ -67,7 +67,7 @@ class Made:
     name: str
     data: bytes
     form: str
-    content: bytes | None  # unpacked and in UTF-8; None where it is damaged
+    content: bytes | None  # unpacked and in UTF-8; None if it is damaged
 
     def question(self, label: str, *, needs_id: bool, in_folder: bool) -> Question | None:
         if self.content is None:
@@ -76,7 +76,7 @@ class Made:
 
 
 def make_file(form: str, rng: random.Random, stem: str = "in") -> Made:
-    """Make a file of a form, perhaps in UTF-16, perhaps packed, perhaps damaged after that."""
+    """Make a file of a form, perhaps in UTF-16, perhaps packed, and perhaps then damaged."""
     data: bytes | None = mutated(seed_of(form, rng), form, rng)
     assert data is not None
     written, content = data, data
@@ -91,7 +91,7 @@ def make_file(form: str, rng: random.Random, stem: str = "in") -> Made:
 
 
 def _encoded(data: bytes, rng: random.Random) -> tuple[bytes, bytes | None]:
-    """Return how a text is written, and what is to be read of it; None where its first bytes may mean two things."""
+    """Return a text's bytes in some encoding, and what must be read; None if its first bytes are ambiguous."""
     if b"\0" in data[:4] or data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data, None
     if rng.random() < 0.1 and not data.startswith(codecs.BOM_UTF8):
@@ -105,7 +105,7 @@ def _encoded(data: bytes, rng: random.Random) -> tuple[bytes, bytes | None]:
 
 
 def reading_of(form: str, rng: random.Random) -> InputOptions:
-    """Return options with which a form is read: seldom with extraction, which takes a hundred times as long."""
+    """Return options for reading a form; they rarely extract, which takes a hundred times as long."""
     id_field, extract = rng.choice([None, None, "id"]), "auto" if rng.random() < _SHARE_EXTRACTED else "text"
     match form:
         case "signatures":
@@ -120,7 +120,7 @@ def reading_of(form: str, rng: random.Random) -> InputOptions:
 
 
 def found_in(batches: Sequence[Batch], inputs: Sequence[Input]) -> Found:
-    """Return what was read; a file of a folder has its place among the folder's files as its line."""
+    """Return what was read; for a file of a folder, the line is its position among the folder's files."""
     found: Found = {}
     texts = [one.documents_in() if one.kind == "files" else () for one in inputs]
     numbers = [{path: number for number, (_, path) in enumerate(pairs, start=1)} for pairs in texts]
@@ -138,9 +138,9 @@ def found_in(batches: Sequence[Batch], inputs: Sequence[Input]) -> Found:
 
 
 def compared(number: int, truth: Truth, found: Found, *, is_whole: bool, extract: str = "text") -> Iterator[str]:
-    """Yield how an input was read differently from the plainest reading.
+    """Yield each difference between what was read and the plainest reading.
 
-    `is_whole`: that names all records. `extract`: how it was read; what is taken out of HTML has another text.
+    `is_whole`: whether `truth` has all records. `extract`: how the input was read; extraction from HTML changes texts.
     """
     lines = {line: one for (place, line), one in found.items() if place == number}
     for line, wanted in truth:
@@ -157,7 +157,7 @@ def _fits(wanted: Content | Judgement, given: Content | Judgement, extract: str)
     if wanted == Judgement.EITHER or wanted == given:
         return True
     if given == Judgement.DOCUMENT and extract != "text":
-        return True  # a page is read by its charset, where a text must be UTF-8
+        return True  # a page is decoded by its charset, while a text must be UTF-8
     if extract == "text" or isinstance(wanted, Judgement) or not isinstance(wanted[1], str):
         return False
     is_same = isinstance(given, tuple) and given[0] == wanted[0]
@@ -180,7 +180,7 @@ class Checked:
     batches: list[Batch] = field(default_factory=list)
 
     def faults(self) -> Iterator[str]:
-        """Read it; yield what is wrong."""
+        """Read the input; yield what is wrong."""
         try:
             self.inputs = find_inputs([str(self.path)], self.reading)
         except (ValueError, HsimhashError) as error:
@@ -210,7 +210,7 @@ class Checked:
         return [reject.reason for batch in self.batches for reject in batch.documents.rejects]
 
     def _refusal(self) -> Iterator[str]:
-        """Yield whether an input is refused whose first records are documents."""
+        """Yield a fault if an input was refused although its first records are documents."""
         if _UNFORESEEN.match(self.refused) or not self.refused.strip():
             yield f"refused with {self.refused!r}"
         if len(self.files) == 1 and self.files[0].form not in ("text", "page", "csv"):
@@ -221,7 +221,7 @@ class Checked:
                 yield f"refused although it has documents: {self.refused}"
 
     def _truths(self) -> Iterator[tuple[int, Truth, bool]]:
-        """Yield the number of each input, what its records must be, and whether those are all."""
+        """Yield each input's number, what its records must be, and whether those are all of its records."""
         by_path = {str(self.path / one.name) if self.path.is_dir() else str(self.path): one for one in self.files}
         for number, one in enumerate(self.inputs):
             if one.kind == "files" and self.path.is_dir():
@@ -296,7 +296,7 @@ def prepare(seed: int, number: int, folder: Path) -> Checked:
 
 
 def _stream(rng: random.Random) -> Checked:
-    """Make a pipe that holds JSON; `try_one` closes it."""
+    """Make a pipe that contains JSON; `try_one` closes it."""
     data = mutated(seed_of(rng.choice(JSON_FORMS[:3]), rng), "jsonl", rng)[:PIPE_BYTES]
     written, content = _encoded(data, rng)
     reading, writing = os.pipe()
@@ -332,10 +332,10 @@ def try_one(seed: int, number: int, folder: Path, counts: Counter[str]) -> list[
 
 
 def work(seed: int, numbers: range, at: Any, folder: Path) -> None:
-    """Try inputs one after the other; write down what is wrong with which."""
+    """Try inputs one after the other; note what is wrong with each."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process, even within a regular expression
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the signal ends the process, even inside a regular expression
     counts: Counter[str] = Counter()
     with (folder / "faults").open("a") as told:
         for number in numbers:
@@ -347,12 +347,12 @@ def work(seed: int, numbers: range, at: Any, folder: Path) -> None:
             if number % 1_000 < numbers.step or number + numbers.step >= numbers.stop:
                 (folder / f"counts-{os.getpid()}").write_text(json.dumps(counts))
     signal.setitimer(signal.ITIMER_PROF, 0)
-    end_prepared()  # what they used counts too
+    end_prepared()  # their CPU time counts too
 
 
 @dataclass
 class Worker:
-    """A process and the inputs that it still has to try; it is started again after one that ends it."""
+    """A process and the inputs that it still has to try; it is restarted after an input that ends it."""
 
     seed: int
     numbers: range
@@ -367,7 +367,7 @@ class Worker:
         self.process.start()
 
     def ended(self) -> str:
-        """Return why the process ended before its last input, and leave that input out; nothing if it is done."""
+        """Return why the process ended before its last input, and skip the input that ended it; empty if it is done."""
         self.process.join()
         code = self.process.exitcode
         if code == 0:
@@ -384,7 +384,7 @@ class Worker:
 
 
 def run(inputs: int, seed: int, folder: Path, show: Callable[[int, str], None]) -> Counter[str]:
-    """Try so many inputs in one process per core; return counts."""
+    """Try that many inputs in one process per core; return counts."""
     count = os.cpu_count() or 1
     workers = [Worker(seed, range(first, inputs, count), folder / str(first)) for first in range(count)]
     running, shown = list(workers), set[tuple[int, str]]()

@@ -1,9 +1,9 @@
 """Fuzzed records: `python -m tests.stress.fuzz_records [--records 10000]`.
 
-Records of every format, good ones and bad ones in turn, go through `hsimhash ingest`: some are bad in a known way, some
-had bytes changed at random. They bring texts, fingerprints or signatures. The plainest possible reading says which are
-good. There must be no traceback, each bad one in the list of rejects by its line, each good one in the index, and the
-counts must say so.
+Good and bad records of every format, with texts, fingerprints or signatures, go through `hsimhash ingest`. Some are bad
+in a known way; some have bytes changed at random. The plainest possible reading determines which are good. `ingest`
+must not print a traceback. It must list each bad record by its line in the rejects, put each good one into the index,
+and count both correctly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ READING = {
     "signatures": ("--format", "jsonl", "--id-field", "id", "--fingerprint-field", "fingerprint"),
 }
 
-Good = tuple[str, str | Signature]  # an id, and a text or what stands for it
+Good = tuple[str, str | Signature]  # an id, and a text or a signature
 
 
 class BadError(Exception):
-    """A record is no document."""
+    """A record is not a document."""
 
 
 # The plainest reading.
@@ -104,7 +104,7 @@ TRUTHS = {"jsonl": json_truth, "tsv": tsv_truth, "fingerprints": fingerprint_tru
 
 
 def truth_of(form: str, line: bytes) -> Good | None:
-    """What a line means; None for a bad one."""
+    """Return what a line means; None for a bad one."""
     if len(line) > LIMIT_BYTES:
         return None
     try:
@@ -126,7 +126,7 @@ def is_json(form: str) -> bool:
 
 @dataclass
 class Maker:
-    """Makes lines of one format, without their line ends; `known_bad` are bad in whatever way is known."""
+    """Makes lines of one format, without line ends; `known_bad` are bad in all known ways."""
 
     form: str
     rng: random.Random
@@ -149,7 +149,7 @@ class Maker:
         return self.rng.choice(self._bad_json() if is_json(self.form) else self._bad_lines())
 
     def wild(self) -> bytes:
-        """A good line some of whose bytes were changed, dropped, doubled, or put in."""
+        """A good line with some bytes changed, dropped, doubled or inserted."""
         line = bytearray(self.good())
         for _ in range(self.rng.choice([1, 1, 2, 5])):
             at = self.rng.randrange(len(line) + 1)
@@ -241,7 +241,7 @@ class Maker:
 
 
 def make_lines(form: str, count: int, rng: random.Random) -> list[bytes]:
-    """Return so many records, blank lines between them, and two that are too long."""
+    """Return `count` records with blank lines between them, and two that are too long."""
     maker = Maker(form, rng)
     lines = []
     for kind in rng.choices([maker.good, maker.known_bad, maker.wild], [5, 3, 4], k=max(0, count - 2)):
@@ -261,7 +261,7 @@ def make_lines(form: str, count: int, rng: random.Random) -> list[bytes]:
 
 
 def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str, Signature]:
-    """What the index must hold: of an id that comes again the last that has a fingerprint."""
+    """Return what the index must hold: for each id, the last record that has a fingerprint."""
     held: dict[str, Signature] = {}
     for line in lines:
         truth = truth_of(form, line)
@@ -274,7 +274,7 @@ def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str,
 
 
 def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
-    """Bring fuzzed records in; return what was wrong."""
+    """Ingest fuzzed records; return what was wrong."""
     lines = make_lines(form, count, rng)
     packing = rng.choice(list(PACK))
     mode = rng.choice(["add", "tag"])

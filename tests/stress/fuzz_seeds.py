@@ -1,4 +1,4 @@
-"""Small files of every format, and mutations that know what matters to each; both follow from the random numbers."""
+"""Small files of every format, and mutations specific to each; the random numbers determine both."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PIECES = (
 
 
 def seed_of(form: str, rng: random.Random) -> bytes:
-    """Return a small valid file of a form."""
+    """Return a small valid file in a form."""
     return _SEEDS[form](form, rng)
 
 
@@ -72,7 +72,7 @@ def _records(form: str, rng: random.Random) -> list[bytes]:
     maker = _SmallMaker({"array": "jsonl", "objects": "jsonl"}.get(form, form), rng)
     kinds = rng.choices([maker.good, maker.known_bad], [9, 1], k=rng.randrange(6))
     lines = [kind() for kind in kinds]
-    return [line for line in lines if len(line) < 10_000]  # the long ones are tried by `fuzz_records`
+    return [line for line in lines if len(line) < 10_000]  # `fuzz_records` tries the long ones
 
 
 def _lines(form: str, rng: random.Random) -> bytes:
@@ -261,7 +261,7 @@ _FORM_TOKENS: dict[str, Sequence[bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The random numbers of a mutation, and the tokens of its form."""
+    """A mutation's random numbers, and the tokens of its form."""
 
     rng: random.Random
     form: str
@@ -300,7 +300,7 @@ def _insert(data: bytearray, place: _Place) -> None:
 
 
 def _insert_at_seam(data: bytearray, place: _Place) -> None:
-    """Insert a token beside one that is there already."""
+    """Insert a token next to an existing one."""
     at = data.find(place.token(), place.rng.randrange(len(data) + 1))
     data[max(at, 0) : max(at, 0)] = place.token()
 
@@ -353,7 +353,7 @@ def _begin(data: bytearray, place: _Place) -> None:
 
 
 def _splice(data: bytearray, place: _Place) -> None:
-    """Insert a file of any form."""
+    """Insert a file in a random form."""
     at = place.rng.choice([0, len(data), place.rng.randrange(len(data) + 1)])
     data[at:at] = seed_of(place.rng.choice(list(SUFFIXES)), place.rng)
 

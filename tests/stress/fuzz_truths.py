@@ -1,4 +1,4 @@
-"""What must come of a fuzzed file, by the plainest reading; nothing where that leaves it open."""
+"""What a fuzzed file must be read as, by the plainest reading; None if that leaves it open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXACT_FLOATS = 1 << 53
 
 
 class Judgement(Enum):
-    """What a record without exact contents is."""
+    """What a record is if its exact contents are not compared."""
 
     REJECT = "a reject"
     EITHER = "a document or a reject"
@@ -30,7 +30,7 @@ class Judgement(Enum):
 
 
 Content = tuple[str, str | Signature]  # an id, and a text or a signature
-Truth = list[tuple[int, Content | Judgement]]  # by the number of the record: of its line, its row, …
+Truth = list[tuple[int, Content | Judgement]]  # with the number of each record: its line, row, …
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Question:
 
     form: str
     data: bytes
-    label: str  # before the number, in the ids of records without one
+    label: str  # precedes the number in the ids of records without one
     needs_id: bool = False  # whether a record without an id is a reject
     in_folder: bool = False
 
@@ -86,19 +86,19 @@ def _json(question: Question) -> Truth | None:
 
 
 def _is_spread(head: bytes) -> bool:
-    """Whether the first value is an object over several lines, or another one or a comma follows it in its line."""
+    """Whether the first value is an object over several lines, or is followed by another value or comma on its line."""
     first, _, rest = _first_object(head)
     return "\n" in first or rest.lstrip(" \t\r")[:1] in ("{", ",")
 
 
 def _may_be_spread(head: bytes) -> bool:
-    """Whether a file begins like an object over several lines that is not valid."""
+    """Whether a file begins like an invalid object over several lines."""
     first, text, _ = _first_object(head)
     return not first and text.startswith("{") and text.partition("\n")[2].lstrip(" \t\r\n").startswith('"')
 
 
 def _first_object(head: bytes) -> tuple[str, str, str]:
-    """Return the first object of a file, empty unless it is valid; the whole file; what is after the object."""
+    """Return the first object of a file (empty unless it is valid), the whole file, and what follows the object."""
     text = head.decode("utf-8", "surrogateescape")
     try:
         end = json.JSONDecoder().raw_decode(text)[1] if text.startswith("{") else 0
@@ -148,7 +148,7 @@ def _id(value: object, number: int, question: Question) -> str:
 
 
 def _with_line_feeds(data: bytes) -> bytes:
-    """Return a file without its byte order mark; carriage returns end its lines if nothing else does."""
+    """Return a file without its byte order mark; if carriage returns are the only line ends, they end its lines."""
     data = data.removeprefix(codecs.BOM_UTF8)
     is_old = b"\n" not in data and _LONE_CARRIAGE_RETURN.search(data.removesuffix(b"\r"))
     return data.replace(b"\r", b"\n") if is_old else data
@@ -181,7 +181,7 @@ def _text(question: Question) -> Truth | None:
     )
     if is_other and not question.in_folder:
         return None
-    if b"\0" in data:  # only a file in UTF-16 is a text nevertheless
+    if b"\0" in data:  # it can only be a text if it is UTF-16
         return [(1, Judgement.EITHER)]
     try:
         return [(1, (question.label, data.decode()))]
@@ -193,7 +193,7 @@ def _text(question: Question) -> Truth | None:
 
 
 def _csv(question: Question) -> Truth | None:
-    """Return what rows must be, if they are written exactly as RFC 4180 says, and none with line feeds is odd."""
+    """Return what rows must be; None unless they follow RFC 4180 exactly and rows with line feeds are unambiguous."""
     data = question.data
     is_odd = b"\0" in data or _LONE_CARRIAGE_RETURN.search(data) or not _RFC_4180.fullmatch(data)
     if is_odd or plain.csv_rows(data) is None:
@@ -202,12 +202,12 @@ def _csv(question: Question) -> Truth | None:
     header = next(reader, [])
     names = [name.strip() for name in header]
     if "text" not in names or len(set(names)) < len(names) or any(name.startswith(" ") for name in header):
-        return None  # with blanks in the header, those of the rows may belong to the delimiters
+        return None  # after blanks in the header, those in rows may belong to the delimiters
     truth, first = Truth(), reader.line_num + 1
     for row in reader:
         is_wrong = len(row) != len(names)
         if (row and not "".join(row).strip()) or (is_wrong and reader.line_num > first):
-            return None  # a row of spaces may be a blank line, and a quote that spans rows a mistake
+            return None  # a row of spaces may be a blank line; a quote that spans rows may be a mistake
         if not is_wrong and "id" in names and "\n" in row[names.index("id")]:
             return None  # likewise
         if row:
@@ -233,16 +233,16 @@ def _parquet(question: Question) -> Truth | None:
         table = file.read(columns=sorted(names), use_threads=False)
         table.validate(full=True)
         rows = table.to_pylist()
-    except Exception:  # whatever pyarrow raises for damage
+    except Exception:  # pyarrow raises many types for damage
         return None
-    is_short = len(rows) < file.metadata.num_rows  # than the footer says
+    is_short = len(rows) < file.metadata.num_rows  # fewer rows than the footer says
     if "text" not in names or len(table.schema.names) != len(names) or is_short:
         return None
     return [_record(number, _decoded(row), question) for number, row in enumerate(rows, start=1)]
 
 
 def _decoded(row: dict[str, object]) -> dict[str, object] | None:
-    """Return a row with texts instead of bytes; None if one is not UTF-8."""
+    """Return a row with bytes decoded to texts; None if a value is not UTF-8."""
     try:
         return {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
     except UnicodeDecodeError:
@@ -250,6 +250,6 @@ def _decoded(row: dict[str, object]) -> dict[str, object] | None:
 
 
 def _archive(question: Question) -> Truth:
-    """Return which records must be documents or rejects, up to the first one whose frame is damaged."""
+    """Return what each record must be, up to the first one with damaged framing."""
     records = enumerate(plain.archive_records(question.data), start=1)
     return [(number, Judgement.EITHER) for number, one in records if one.is_document]

@@ -1,9 +1,10 @@
 """Bulk loads against an ingest of the same documents, cell by cell: `python -m tests.stress.hbase_bulk_load`.
 
-For each layout tables get the same documents, by `ingest`, by `bulk-load` and from Spark: some ids twice, one
-fingerprint many times, two in five near another, half with sketch and key. Every cell but for its timestamp must be the
-same; queries must be those of brute force, and check find nothing: at once, after a flush and a major compaction, and
-after a restart. HBase's own program looks at the files. Its counters tell that queries ask the files' Bloom filters.
+For each layout, tables get the same documents by `ingest`, by `bulk-load` and from Spark: some ids twice, one
+fingerprint many times, two in five near another, half with sketch and key. All cells must be equal except for their
+timestamps. Queries must agree with brute force, and `check` must not find anything: at once, after a flush and a major
+compaction, and after a restart. HBase's own program verifies the files, and its counters show that queries use the
+files' Bloom filters.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ SEED = 31
 DOCUMENTS, QUERIES = 200_000, 2_000
 LAYOUTS = ("4", "10", "20")
 HFILE = "org.apache.hadoop.hbase.io.hfile.HFile"
-EQUAL_SHARE = 50  # one fingerprint in so many is the same one
-AGAIN_SHARE = 20  # one id in so many comes again
+EQUAL_SHARE = 50  # one document in this many has the same fingerprint
+AGAIN_SHARE = 20  # one id in this many is repeated
 COUNTERS = "Hadoop:service=HBase,name=RegionServer,sub=Server"
-COUNTED_S = 60.0  # until the counters tell; they are renewed every few seconds
-MOST_FILES = 12  # that HBase's program looks at, which takes seconds for each
+COUNTED_S = 60.0  # limit for the counters to change; HBase updates them every few seconds
+MOST_FILES = 12  # files that HBase's program verifies, which takes seconds each
 
-Load = Callable[[Path, str, Path, bool], None]  # a file's documents into a table by a stage; or only into the stage
+Load = Callable[[Path, str, Path, bool], None]  # loads a file into a table through a stage, or only into the stage
 
 
 def write_documents(path: Path, count: int, seed: int) -> dict[str, Signature]:
-    """Write records; return what the last one of each id says."""
+    """Write records; return the signature of the last one of each id."""
     rng = np.random.default_rng(seed)
     signatures = random_signatures(rng, crowded(rng, count))
     documents: dict[str, Signature] = {}
@@ -73,7 +74,7 @@ def table_cells(url: str) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
 
 
 def by_program(server: HBaseServer) -> Load:
-    """Return a load by the command."""
+    """Return a function that loads with the command."""
 
     def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
         words = ("--store", url, "--fingerprint-field", "fingerprint", "--stage", stage, "--job", f"{stage}-job")
@@ -84,7 +85,7 @@ def by_program(server: HBaseServer) -> Load:
 
 
 def by_spark(server: HBaseServer, spark: SparkSession, part_bytes: int = TASK_BYTES) -> Load:
-    """Return a load from Spark."""
+    """Return a function that loads from Spark."""
 
     def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
         records = RecordOptions(Profile.named(DEFAULT_PROFILE), "json", fingerprint_field="fingerprint")
@@ -105,7 +106,7 @@ def check_layout(
     restarts: bool = False,
     loads: Mapping[str, Load] | None = None,
 ) -> Iterator[Outcome]:
-    """Compare tables of a layout: of an ingest, and of each load, by default that of the command."""
+    """Compare tables of a layout: one from an ingest, and one from each load, by default that of the command."""
     path = folder / f"given-{layout}.jsonl"
     expected = write_documents(path, documents, SEED)
     with new_table(server) as one:
@@ -131,7 +132,7 @@ def check_layout(
 
 
 def _made(server: HBaseServer, name: str, layout: str) -> str:
-    """Make an index; return its URL."""
+    """Create an index; return its URL."""
     url = table_url(server, name)
     _command("create-table", "--store", url, "--layout", layout, "--regions", "3")
     return url
@@ -144,7 +145,7 @@ def _command(*words: object) -> None:
 
 
 def _files(server: HBaseServer, stage: Path, what: str) -> Outcome:
-    """Let HBase look at the files, of very many at some."""
+    """Let HBase verify the files, or some of them if there are very many."""
     files = json.loads((stage / "manifest.json").read_text())["files"]
     files, wrong = files[:: -(-len(files) // MOST_FILES)], []
     for file in files:
@@ -172,7 +173,7 @@ def _answers(url: str, documents: dict[str, Signature], what: str, queries: int)
     asked = values[rng.integers(0, len(values), queries)] ^ (
         np.uint64(1) << rng.integers(0, 64, queries).astype(np.uint64)
     )
-    asked = asked[(asked ^ np.uint64(5)).view(np.uint64) > 8]  # but for the one that very many have
+    asked = asked[(asked ^ np.uint64(5)).view(np.uint64) > 8]  # except near the one that very many documents have
     with HSimIndex.open(url) as index:
         wrong = 0
         for value, matches in zip(asked.tolist(), index.query_many(asked, max_distance=3), strict=True):
@@ -188,14 +189,14 @@ def _answers(url: str, documents: dict[str, Signature], what: str, queries: int)
 
 
 def check_bloom(server: HBaseServer, port: int, folder: Path, *, documents: int, queries: int) -> Outcome:
-    """Tell what the server says of Bloom filters while fingerprints that are near none are asked for, one by one.
+    """Report the server's Bloom filter counters while fingerprints without near ones are queried one by one.
 
     Args:
-        server: with its counters at a port.
-        port: see there.
-        folder: for what is loaded.
-        documents: so many.
-        queries: so many.
+        server: the server to load into.
+        port: the port of the server's counters.
+        folder: for the files to load.
+        documents: how many to load.
+        queries: how many to run.
     """
     path = folder / "bloom.jsonl"
     write_documents(path, documents, SEED)
@@ -216,7 +217,7 @@ def check_bloom(server: HBaseServer, port: int, folder: Path, *, documents: int,
 
 
 def _bloom_counts(port: int) -> tuple[int, int]:
-    """Return how often Bloom filters were asked, and how often they said no."""
+    """Return how often Bloom filters were consulted, and how often they excluded a file."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/jmx?qry={COUNTERS}") as reply:
         bean = json.load(reply)["beans"][0]
     return bean["bloomFilterRequestsCount"], bean["bloomFilterNegativeResultsCount"]
@@ -228,7 +229,7 @@ def main() -> int:
         "bulk loads against ingest", packages=("pyspark",), seed=SEED, documents=given.documents, queries=QUERIES
     )
     outcomes, port = [], free_ports(1)[0]
-    counters = {"hbase.master.info.port": str(port)}  # of the one process that has the region server too
+    counters = {"hbase.master.info.port": str(port)}  # of the process that also runs the region server
     with (
         scratch_folder(given.scratch) as folder,
         serving(folder / "hbase", settings=counters) as server,

@@ -1,8 +1,8 @@
-"""`check` of an index on HBase with planted faults, killed, and beside writers: `python -m tests.stress.hbase_check`.
+"""`check` on HBase with planted faults, with kills, and during writes: `python -m tests.stress.hbase_check`.
 
-Of every kind there are as many faults, each in a document or row of its own. `check` must count them all, by several
-processes, in shards, also after it was killed again and again and continued; `--repair` must leave what `check` calls
-sound. In an index that others write meanwhile it must find no problem.
+There is the same number of faults of each kind, each in a separate document or row. `check` must count all of them with
+several processes, in shards, and when it is killed repeatedly and resumed. After `--repair`, `check` must call the
+index sound. In an index that others are writing to, it must not find a problem.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ DOCUMENTS, FAULTS = 100_000, 100  # of each kind
 KILLS = 10
 SHARDS = 4
 WRITERS = 2
-# By kind: problems, leftovers.
+# The problems and leftovers of each kind of fault.
 KINDS = {
     "no row in a drawer": (1, 0),
     "no row in the key drawer": (1, 0),
     "no listing": (1, 0),
-    "register unreadable": (1, 1 + len(PARTS)),  # its listing is left over, and its rows in the key drawer
+    "register unreadable": (1, 1 + len(PARTS)),  # its listing and its rows in the key drawer are left over
     "cell of a document misfiled": (1, 0),
     "drawer row misfiled": (1, 0),
     "drawer row with a qualifier": (1, 0),
@@ -54,7 +54,7 @@ KINDS = {
 
 
 class Planted:
-    """An index with as many faults of every kind."""
+    """An index with the same number of faults of every kind."""
 
     def __init__(self, index: HSimIndex, documents: int, faults: int) -> None:
         assert isinstance(index.store, HBaseStore)
@@ -67,7 +67,7 @@ class Planted:
         self.signatures = Signatures.of(*columns, np.array(keys, np.uint64))
         self.ids = [f"https://example.org/{number}" for number in range(documents)]
         index.add_many(self.signatures, self.ids)
-        self.documents = documents - faults  # those with an unreadable register are lost
+        self.documents = documents - faults  # documents with an unreadable register are lost
         self.rng = random.Random(SEED)
         for number, kind in enumerate(KINDS):
             places = range(number * faults, (number + 1) * faults)
@@ -76,7 +76,7 @@ class Planted:
             )
 
     def expected(self) -> tuple[int, int]:
-        """Return how many problems and leftovers there are."""
+        """Return the expected numbers of problems and leftovers."""
         problems, leftovers = (sum(column) for column in zip(*KINDS.values(), strict=True))
         return self.faults * problems, self.faults * leftovers
 
@@ -131,7 +131,7 @@ class Planted:
 
 
 def faults_found(server: HBaseServer, folder: Path, *, documents: int, faults: int, kills: int) -> Iterator[Outcome]:
-    """Plant faults, and look whether `check` counts them, killed or not, and repairs them."""
+    """Plant faults; judge whether `check` counts them, killed or not, and repairs them."""
     with new_table(server) as name:
         url = table_url(server, name)
         with HSimIndex.create(url, layout="10", profile="auto-3") as index:
@@ -162,7 +162,7 @@ def _counts(facts: Mapping[str, object]) -> dict[str, object]:
 
 
 def _killed(url: str, folder: Path, kills: int) -> dict[str, object]:
-    """Return what the command prints that was killed so often before."""
+    """Return what the command prints after it was killed this many times."""
     command = [*PROGRAM, "check", "--store", url, "--workers", "2", "--job", str(folder), "--json"]
     rng = random.Random(SEED)
     while True:
@@ -178,7 +178,7 @@ def _killed(url: str, folder: Path, kills: int) -> dict[str, object]:
 
 
 def _sharded(url: str, folder: Path, shards: int) -> tuple[dict[str, object], str]:
-    """Return what the command prints that compares what processes have read beside each other, and what they took."""
+    """Run `check` in parallel shards; return what the final command prints, and the time and cores used."""
     command = [*PROGRAM, "check", "--store", url, "--workers", "1", "--job", str(folder)]
     words = [[*command, "--shard", f"{number}/{shards}"] for number in range(1, shards + 1)]
     began_s, busy_s = time.monotonic(), _busy_s()
@@ -193,14 +193,14 @@ def _sharded(url: str, folder: Path, shards: int) -> tuple[dict[str, object], st
 
 
 def _busy_s() -> float:
-    """Return how long the cores of this machine have been busy, together: servers are, too."""
+    """Return the total busy time of this machine's cores, including that of the servers."""
     words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, _, _, irq, softirq, steal = map(int, words)
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def beside_writers(server: HBaseServer, folder: Path, *, documents: int, checks: int) -> Outcome:
-    """Check an index that others write."""
+    """Check an index that others are writing to."""
     with new_table(server) as name:
         url, ended = table_url(server, name), threading.Event()
         with HSimIndex.create(url, layout="10", profile="auto-3") as index:

@@ -1,10 +1,10 @@
-"""What many crawlers' processes do to gateways, and gateways to them: `python -m tests.stress.hbase_crawlers`.
+"""How many crawler processes and gateways affect each other: `python -m tests.stress.hbase_crawlers`.
 
 | what | what must hold |
 |---|---|
-| one of two gateways hangs (SIGSTOP) | `open` takes 3 s at most, no query 2 s, save a process' first |
-| one of two gateways is started again 20 times | the connections of all processes even out: 60 : 40 at most |
-| 100 processes, each a query and an add a second, on one gateway as it comes | none fails; under 800 connections |
+| one of two gateways hangs (SIGSTOP) | `open` takes at most 3 s, each query but a process's first at most 2 s |
+| one of two gateways is restarted 20 times | the connections of all processes even out: at most 60 : 40 |
+| 100 processes, one query and add per second each, on a default gateway | no failures; under 800 connections |
 | 60,000 documents under one fingerprint | `query(timeout=0.5)` ends within 0.6 s, with and without a limit |
 """
 
@@ -36,11 +36,11 @@ MOST_CONNECTIONS = 800
 MOST_SHARE = 0.6
 DOCUMENTS, ALLOWED_S, ENDED_S = 60_000, 0.5, 0.6
 LIMIT_S = 180.0
-LOOK_S = 0.2  # between two looks at a gateway's connections
+LOOK_S = 0.2  # interval for counting a gateway's connections
 
 
 class Crawl(NamedTuple):
-    """What one process met, in seconds and in errors; `is_well` if its last call was answered."""
+    """One process's times in seconds, and its errors; `is_well` if its last call was answered."""
 
     opened_s: float
     first_s: float
@@ -54,7 +54,7 @@ class Crawl(NamedTuple):
 
 
 def _crawl(url: str, number: int, pace_s: float, is_over: Any, begun: Callable[[], None]) -> Crawl:
-    """Query and add until it is over; tell what was met."""
+    """Query and add until it is over; return times and errors."""
     rng = np.random.default_rng([SEED, number])
     errors: list[str] = []
     begun()
@@ -83,13 +83,13 @@ def _crawl(url: str, number: int, pace_s: float, is_over: Any, begun: Callable[[
 
 
 def crawlers(url: str, count: int, pace_s: float) -> AbstractContextManager[list[Crawl]]:
-    """Run processes beside a block; after it the list has their notes."""
+    """Run processes during the block; afterwards the list has their notes."""
     return beside(_crawl, [(url, number, pace_s) for number in range(count)], method="fork")
 
 
 @contextmanager
 def watched(port: int, *, has_left: bool = False) -> Iterator[list[int]]:
-    """Count the connections of a gateway, as `connections` does, again and again until the block ends."""
+    """Count the connections of a gateway, as `connections` does, repeatedly until the block ends."""
     counts, is_over = [0], threading.Event()
 
     def look() -> None:
@@ -109,7 +109,7 @@ def watched(port: int, *, has_left: bool = False) -> Iterator[list[int]]:
 
 
 def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
-    """Stop one of two gateways: before processes open, and under an index that is at work."""
+    """Suspend one of two gateways: before processes open the index, and while an index is in use."""
     rng = np.random.default_rng(SEED)
     with table(server) as name, server.gateway("thrift2") as second:
         url = url_of(name, second.port, server.thrift2_port)
@@ -120,7 +120,7 @@ def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
                 took_s = [seconds(lambda: HSimIndex.open(url).close()) for _ in range(opens)]
                 began = time.monotonic()
                 queries_s = []
-                while time.monotonic() - began < 25:  # through three trials of the gateway
+                while time.monotonic() - began < 25:  # long enough for three attempts to use the gateway
                     value = int(random_fingerprints(rng, 1)[0])
                     queries_s.append(seconds(lambda value=value: index.query(value)))  # type: ignore[misc]
     return [
@@ -133,7 +133,7 @@ def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
 
 
 def restart_one_of_two(server: HBaseServer, restarts: int) -> Outcome:
-    """Kill one of two gateways and start it again, many times; then see how connections are shared."""
+    """Kill one of two gateways and restart it, many times; then judge how connections are distributed."""
     with table(server) as name, server.gateway("thrift2") as second:
         url = url_of(name, second.port, server.thrift2_port)
         with crawlers(url, RESTARTED_PROCESSES, 0.05) as notes:
@@ -164,7 +164,7 @@ def _await_share(*ports: int) -> tuple[float, float]:
 
 
 def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
-    """Let many processes query and add on one gateway as it comes."""
+    """Let many processes query and add through one gateway with default settings."""
     port = server.thrift2_port
     with table(server) as name, crawlers(url_of(name, port), processes, 1.0) as notes, watched(port) as counts:
         time.sleep(seconds)
@@ -178,7 +178,7 @@ def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
 
 
 def end_in_time(server: HBaseServer, documents: int = DOCUMENTS) -> Outcome:
-    """Ask for a fingerprint that many documents have."""
+    """Query a fingerprint that many documents have."""
     ended: list[float] = []
     with table(server) as name, HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s")) as index:
         for start in range(0, documents, 10_000):

@@ -1,7 +1,7 @@
 """Processes that query, write and check one index on HBase at once.
 
-Each notes when what it did began and ended, by one clock for all processes; `hbase_verdict.py` judges the notes. A
-write that fails is sent again until it is acknowledged, so it lies between its first beginning and its end.
+Each process notes when its calls began and ended, by a clock that all processes share; `hbase_verdict.py` judges the
+notes. A write that fails is retried until it is acknowledged, so it lasts from its first attempt to its end.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from tests.support.processes import beside
 from tests.support.programs import Outcome
 
 SEED = 4
-KEYS, GROUP = 100, 4  # of the documents that are written, each in many crowds; so many of them share parts
-IDS = 150  # of each writer, and shared by all
-CENTRES, VARIANTS = 100, 15  # of the fingerprints that are written: crowds within 4 bits of each other
-BASE_DOCUMENTS = 1_000  # there before all, and never touched
+KEYS, GROUP = 100, 4  # of written documents, each in many crowds; keys in groups of 4 share parts
+IDS = 150  # per writer, and of the shared ones
+CENTRES, VARIANTS = 100, 15  # of the written fingerprints: crowds within 4 bits of each other
+BASE_DOCUMENTS = 1_000  # added before all others, and never changed
 SHARED_SHARE, REMOVE_SHARE = 0.4, 0.25
-MOST_DOCUMENTS = 8  # of one write
-BATCH = 20  # queries of one `query_many`, which is asked now and then
+MOST_DOCUMENTS = 8  # per write
+BATCH = 20  # queries per `query_many`, which is called now and then
 BATCH_SHARE = 0.1
-LATEST_S = 180.0  # nothing may take so long
+LATEST_S = 180.0  # no call may take this long
 
 Answer = TypeVar("Answer")
 
 
 class Failure(NamedTuple):
-    """A call that was not answered, and between which moments."""
+    """A call that was not answered, with the times when it began and ended."""
 
     text: str
     began: int
@@ -54,7 +54,7 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """What one process did; `number` is its job's."""
+    """What one process did; `number` is that of its job."""
 
     number: int
     writes: list[Write] = field(default_factory=list)
@@ -68,10 +68,10 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process is to do; `number` is its place in the crew.
+    """What one process has to do; `number` is its position in the crew.
 
-    A query with a `timeout_s` is asked once, and what it does not answer in time is a failure; one "in part" has each
-    answer by then. Between two calls a thread waits for `pace_s`.
+    A query with a `timeout_s` is run only once; it fails if there is no answer in time, while a query "in part" must
+    always have an answer by then. Between two calls a thread waits for `pace_s`.
     """
 
     kind: Literal["query", "in part", "write", "check"]
@@ -88,20 +88,20 @@ class Job:
 
 @contextmanager
 def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
-    """Give the name of a new table with an empty index."""
+    """Yield the name of a new table with an empty index."""
     with new_table(server) as name:
         HSimIndex.create(table_url(server, name), layout=layout, profile="auto-3").close()
         yield name
 
 
 def url_of(name: str, *ports: int, **options: object) -> str:
-    """Return the URL of a table behind gateways of this machine, whichever Thrift they speak."""
+    """Return the URL of a table behind local gateways, Thrift1 or Thrift2."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return f"hbase://{hosts}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items())}"
 
 
 def pool_of_signatures() -> Signatures:
-    """Return the signatures that writers give to documents; a few have no key."""
+    """Return the signatures that writers give to documents; a few do not have a key."""
     rng = np.random.default_rng(SEED)
     centres = random_fingerprints(rng, CENTRES).repeat(VARIANTS)
     return _signed(rng, flipped(rng, centres, rng.integers(0, 3, len(centres))))
@@ -115,7 +115,7 @@ def _signed(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
 
 
 def base() -> dict[str, Signature]:
-    """Return the documents that are there before all: half of them near what is written."""
+    """Return the documents added before all others; half of them are near what is written."""
     rng, pool = np.random.default_rng(SEED + 1), pool_of_signatures()
     values = random_fingerprints(rng, BASE_DOCUMENTS)
     values[::2] = flipped(rng, rng.choice(pool.fingerprints, len(values[::2])), rng.integers(0, 3, len(values) // 2))
@@ -129,7 +129,7 @@ def add_base(index: HSimIndex) -> None:
 
 
 def all_writes(notes: Sequence[Notes]) -> list[Write]:
-    """Return what was written, the base before all others."""
+    """Return all writes, beginning with those of the base."""
     return [Write(doc_id, signature, 0, 0) for doc_id, signature in base().items()] + [
         write for one in notes for write in one.writes
     ]
@@ -140,13 +140,13 @@ def all_writes(notes: Sequence[Notes]) -> list[Write]:
 
 @dataclass(frozen=True, slots=True)
 class Crew:
-    """Processes at work: how much each has done, and what, once the block has ended."""
+    """Processes at work: how much each has done so far and, once the block has ended, what it did."""
 
-    done: Any  # an array
+    done: Any  # a shared array
     notes: Sequence[Notes]
 
     def await_progress(self) -> float:
-        """Wait until every process has done more than by now; return the seconds."""
+        """Wait until every process has made progress; return the seconds that took."""
         began, before = time.monotonic(), self.done[:]
         while any(now <= then for now, then in zip(self.done[:], before, strict=True)):
             if time.monotonic() - began > LATEST_S:
@@ -157,7 +157,7 @@ class Crew:
 
 @contextmanager
 def at_work(jobs: Sequence[Job], *, method: str = "spawn") -> Iterator[Crew]:
-    """Give a crew once all of it is at work."""
+    """Yield a crew once all of its processes are at work."""
     done = multiprocessing.get_context(method).Array("q", len(jobs))  # type: ignore[attr-defined]
     with beside(_work, [(job, done) for job in jobs], method=method) as notes:
         yield Crew(done, notes)
@@ -224,7 +224,7 @@ def _write(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, p
 
 
 def _any_id(writer: int, rng: np.random.Generator) -> str:
-    """Return one of a writer's ids or of all writers'; some of them are seldom drawn, and grow old."""
+    """Return one of a writer's ids or of the shared ones; some are rarely chosen, so their documents grow old."""
     owner = "shared" if rng.random() < SHARED_SHARE else f"writer-{writer}"
     return f"{owner}/{int(IDS * rng.random() ** 3)}"
 
@@ -239,7 +239,7 @@ def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, p
 
 
 def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answer]:
-    """Call until there is an answer; return when the call that brought it began and ended, and the answer."""
+    """Call until there is an answer; return when the call that answered began and ended, and the answer."""
     give_up = time.monotonic() + LATEST_S
     while True:
         began = time.monotonic_ns()
@@ -254,7 +254,7 @@ def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answe
 
 
 def verdicts(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
-    """Judge what was answered, and what is there in the end."""
+    """Judge the answers, and the contents of the index at the end."""
     writes, k = all_writes(notes), index.layout.max_distance
     verdict = judge(writes, (query for one in notes for query in one.queries), k, index.cover())
     end = judge(writes, ask_for_all(index, writes), k)

@@ -1,21 +1,21 @@
-"""What HBase's own parts do to an index at work: `python -m tests.stress.hbase_disturbed [--only ttl,merges]`.
+"""What disturbances inside HBase do to an index in use: `python -m tests.stress.hbase_disturbed [--only ttl,merges]`.
 
-HBase over HDFS with three region servers, three DataNodes and two gateways; 60 crawlers, of which a third query with a
-time-out, a third in part, and a third add, move and remove, each every three seconds.
+HBase over HDFS with three region servers, three DataNodes and two gateways. Of 60 crawlers, a third query with a
+time-out, a third query in part, and a third add, move and remove, each every three seconds.
 
 | experiment | what happens meanwhile |
 |---|---|
-| skew | two region servers' clocks are 15 s ahead and behind; then one is 15 minutes ahead, which `doctor` must say |
+| skew | two region servers' clocks are 15 s ahead and behind; then one is 15 minutes ahead: `doctor` must report it |
 | ttl | documents expire by the table's TTL |
 | disable | the table is disabled and enabled again |
 | datanode | one of three DataNodes is killed |
-| queue | the region servers' queues hold few calls, and one handler works on them |
+| queue | the region servers have short queues and only one handler |
 | merges | regions are merged and split |
 | regionserver | one of three region servers is killed |
 
-In each brute force judges all answers, and what is there in the end: none missing, none extra, no acknowledged write
-lost. Outside of the disturbance and the 45 s that HBase takes to recover, at most one query in a hundred may have no
-answer in time; a query in part always has one.
+In each experiment brute force judges all answers and the final contents: nothing missing, nothing extra, and no
+acknowledged write lost. Except during the disturbance and the 45 s that HBase takes to recover, at most one query in a
+hundred may miss its time-out; a query in part never does.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 PROFILE = Profile.named("auto-3")
 PROCESSES, PACE_S = 60, 3.0
-TIMEOUT_S, SLACK_S = 2.0, 1.0  # of a query, and beyond it on a busy machine
+TIMEOUT_S, SLACK_S = 2.0, 1.0  # a query's time-out, and extra time for a busy machine
 PEACE_S, RECOVERY_S = 10.0, 45.0
 MOST_LATE = 0.01
 SKEWS_S, WRONG_S = (15.0, -15.0), 900.0
@@ -59,13 +59,13 @@ NARROW = {
 }
 
 
-# What all share.
+# What all experiments share.
 
 
 def disturbed(
     server: HBaseCluster, what: str, disturb: Callable[[str], object] | None = None, *, processes: int
 ) -> list[Outcome]:
-    """Disturb a table under crawlers, given its name, and judge; without `disturb` the servers are so all the time."""
+    """Disturb a table in use, given its name, and judge; without `disturb`, the servers are disturbed all the time."""
     with table(server) as name, HSimIndex.open(_patient(server, name)) as index:
         add_base(index)
         jobs = _jobs(server, name, processes)
@@ -97,7 +97,7 @@ def _jobs(server: HBaseCluster, name: str, processes: int) -> list[Job]:
 
 
 def _in_time(jobs: Sequence[Job], notes: Sequence[Notes], outage: range) -> list[Outcome]:
-    """Judge how long queries took; `outage` is when a query without parts may fail."""
+    """Judge how long queries took; during `outage`, a query that is not in part may fail."""
     calls: dict[str, list[Query | Failure]] = {job.kind: [] for job in jobs}
     for note in notes:
         calls[jobs[note.number].kind] += [*note.queries, *note.failures]
@@ -125,11 +125,11 @@ def _in_time(jobs: Sequence[Job], notes: Sequence[Notes], outage: range) -> list
 
 @contextmanager
 def restarted(server: HBaseCluster, names: Sequence[str], start: Callable[[str], object]) -> Iterator[None]:
-    """Run region servers otherwise during a block, which begins once HBase has recovered from that."""
+    """Restart region servers with `start` for the block, which begins once HBase has recovered."""
     for begin in (start, server.start_region_server):
         for name in names:
             server.kill(name)
-        time.sleep(2 * SESSION_MS / 1_000)  # by then the master knows
+        time.sleep(2 * SESSION_MS / 1_000)  # by then the master has noticed
         for name in names:
             begin(name)
         time.sleep(RECOVERY_S)
@@ -141,7 +141,7 @@ def restarted(server: HBaseCluster, names: Sequence[str], start: Callable[[str],
 
 
 def skew(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Let clocks of region servers differ by 30 s; then one by more than is allowed."""
+    """Let clocks of region servers differ by 30 s; then let one differ by more than is allowed."""
     skews = dict(zip(server.region_servers, SKEWS_S, strict=False))
     with restarted(server, list(skews), lambda name: server.start_region_server(name, skew_s=skews[name])):
         yield from disturbed(server, "clocks 15 s ahead and behind", processes=processes)
@@ -156,7 +156,7 @@ def skew(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
 
 
 def ttl(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Let documents expire under queries; each expiry is, for the judge, a removal around its moment."""
+    """Let documents expire during queries; the judge treats each expiry as a removal around that time."""
     record, ttl_ns, slack_ns = Record(Layout.named("10"), PROFILE.to_json()), TTL_S * 10**9, round(TTL_SLACK_S * 1e9)
     writes, documents = list[Write](), list(base().items())
     with new_table(server) as name:
@@ -180,7 +180,7 @@ def ttl(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
 
 
 def disable(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Disable the table, and enable it again."""
+    """Disable the table, then enable it again."""
 
     def disturb(name: str) -> None:
         server.shell(f"disable '{name}'\nsleep {DISABLED_S:g}\nenable '{name}'\n")
@@ -189,7 +189,7 @@ def disable(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
 
 
 def datanode(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Kill one of the DataNodes, with blocks that are then read; every block has a copy on another."""
+    """Kill a DataNode that has blocks to be read; every block has a copy on another DataNode."""
     killed = server.datanodes[0]
 
     def disturb(name: str) -> None:
@@ -203,7 +203,7 @@ def datanode(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
 
 
 def queue(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Let every region server refuse calls, because its queue is full."""
+    """Make every region server refuse calls because its queue is full."""
     with restarted(server, server.region_servers, partial(server.start_region_server, settings=NARROW)):
         yield from disturbed(server, "full queues", processes=processes)
         refused = sum(server.log(name).count("CallQueueTooBigException") for name in server.gateways)
@@ -211,7 +211,7 @@ def queue(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
 
 
 def merges(server: HBaseCluster, processes: int) -> Iterator[Outcome]:
-    """Merge eight regions by twos, and split four others."""
+    """Merge eight regions in pairs, and split four others."""
 
     def disturb(name: str) -> None:
         address = Address.parse(_patient(server, name))

@@ -1,7 +1,7 @@
-"""No match missed, none invented, on a real HBase; and regions of like size: `python -m tests.stress.hbase_exactness`.
+"""Exact answers on a real HBase, and regions of similar size: `python -m tests.stress.hbase_exactness`.
 
-Queries lie as in `exactness.py`, by fingerprint and by signature, single and in batches, through Thrift2; fewer of them
-through Thrift1. Then tables of sixteen regions are filled with the fingerprints of real texts, cut into pieces; the
+Queries are made as in `exactness.py`, by fingerprint and by signature, single and in batches, through Thrift2; fewer of
+them through Thrift1. Then tables with sixteen regions are filled with the fingerprints of pieces of real texts, and the
 rows of each region are counted on the server.
 """
 
@@ -35,20 +35,20 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 LAYOUTS = ("4", "10", "20", "20,44/1", "32,32/2")
 STORED, QUERIES, THRIFT1_SHARE = 200_000, 2_000, 0.1
-MOST_BATCH_S = 60  # by the prices: of queries that read over 2,500 buckets fewer are asked
+MOST_BATCH_S = 60  # estimated by prices; fewer queries are run if they read over 2,500 buckets
 SIGNED, SIGNED_QUERIES = 50_000, 2_000
 WRITERS, BATCH = 2, 1_000
 
 PROFILE, REGIONS_LAYOUT = "auto-1", "10"
 REGIONS, SAMPLE = 16, 5_000
 PIECES, PIECE_CHARACTERS = 100_000, 250
-UNIFORM_BAR, SAMPLED_BAR = 2.2, 1.25  # fullest region, in means
-COUNTED_ROWS = 10_000  # by one call
+UNIFORM_BAR, SAMPLED_BAR = 2.2, 1.25  # limits for the fullest region's rows, relative to the mean
+COUNTED_ROWS = 10_000  # rows counted per call
 
 
 @contextmanager
 def filled(server: Gateways, layout: str, fingerprints: Given, *options: object) -> Iterator[str]:
-    """Make a table of sixteen regions and fill it; give its name. Documents' ids are their positions."""
+    """Make a table with sixteen regions, fill it, and yield its name. Each document's id is its position."""
     with new_table(server) as name:
         url = table_url(server, name)
         create = ["create-table", "--store", url, "--layout", layout, "--profile", profile_of(fingerprints)]
@@ -69,7 +69,7 @@ def filled(server: Gateways, layout: str, fingerprints: Given, *options: object)
 def both_gateways(
     server: Gateways, layout: str, fingerprints: Given, *, thrift1_share: float = THRIFT1_SHARE
 ) -> Iterator[list[Way]]:
-    """Give an index on HBase through Thrift2 and, for fewer queries, through Thrift1."""
+    """Yield an index on HBase through Thrift2 and, for fewer queries, through Thrift1."""
     with (
         filled(server, layout, fingerprints) as table,
         HSimIndex.open(table_url(server, table)) as two,
@@ -82,7 +82,7 @@ def both_gateways(
 
 
 def pieces(data: Path) -> list[str]:
-    """Return the labelled texts in pieces, each once."""
+    """Return the pieces of the labelled texts, each once."""
     documents = (document for path in sorted(data.glob("*/*docs.jsonl.gz")) for document in read_documents(path))
     return list(
         dict.fromkeys(
@@ -94,7 +94,7 @@ def pieces(data: Path) -> list[str]:
 
 
 def real_fingerprints(data: Path, count: int) -> Numbers:
-    """Return up to so many distinct fingerprints of pieces, drawn from all texts, in an order that tells nothing."""
+    """Return up to `count` distinct fingerprints of pieces, drawn from all texts, in random order."""
     texts = pieces(data)
     rng = np.random.default_rng(SEED)
     found = Profile.named(PROFILE).fingerprints([texts[place] for place in rng.permutation(len(texts))[: 2 * count]])
@@ -122,7 +122,7 @@ def counted_by_region(store: Store) -> NDArray[np.int64]:
 
 
 def check_regions(server: Gateways, fingerprints: Numbers, *, sample: Numbers | None, scratch: Path) -> Outcome:
-    """Fill a table; judge whether the fullest region keeps to its bar, and the server counts what was computed."""
+    """Fill a table; judge whether the fullest region meets its bar and the server's counts equal the computed ones."""
     given: list[object] = []
     if sample is not None:
         path = scratch / "sample.txt"
@@ -146,7 +146,7 @@ def check_regions(server: Gateways, fingerprints: Numbers, *, sample: Numbers | 
 
 
 def check_real_regions(server: Gateways, data: Path, scratch: Path, *, count: int = PIECES) -> list[Outcome]:
-    """Fill tables with the fingerprints of real texts, split without and with a sample of them."""
+    """Fill tables with the fingerprints of real texts, with regions split without and with a sample of them."""
     fingerprints = real_fingerprints(data, count)
     drawn = np.random.default_rng(SEED).choice(fingerprints, min(SAMPLE, count // 4), replace=False)
     return [check_regions(server, fingerprints, sample=sample, scratch=scratch) for sample in (None, drawn)]

@@ -1,16 +1,16 @@
-"""A master stops and a region server is killed under an index: `python -m tests.stress.hbase_failover`.
+"""The master hangs or a region server is killed while an index is in use: `python -m tests.stress.hbase_failover`.
 
 HBase over HDFS with two region servers and one default gateway.
 
 | what | what must hold |
 |---|---|
 | the master is stopped (SIGSTOP) | `open`, `query`, `add` work |
-| a region server is killed under processes that query and write | nothing lost, nothing wrong, no error |
-| one is killed under 100 crawlers, a query and an add a second each | all go on |
-| one is killed under each call of the table in operations/hbase.md | each does what it does undisturbed |
+| a region server is killed while processes query and write | nothing lost, nothing wrong, no error |
+| one is killed while 100 crawlers each query and add once per second | all continue |
+| one is killed during each call of the table in operations/hbase.md | each has the same result as undisturbed |
 
-Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one
-for each connection, must not pile up: at no moment more than twice the connections that the processes may have.
+Until the master has assigned the lost regions to the other server, calls on them wait inside the gateway. Its threads,
+one per connection, must not pile up: there are never more than twice the connections that the processes may have.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 KILLS, QUERIERS, WRITERS = 2, 8, 4
 PEACE_S = 5.0  # before a kill
-OUTAGE_S = 40.0  # by then the regions are at the other server
+OUTAGE_S = 40.0  # by then the other server has the regions
 OPENED_S = 10.0
 
 
@@ -43,7 +43,7 @@ def _few(counts: Sequence[int], processes: int) -> Outcome:
 
 
 def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
-    """Kill one region server after the other, and start it again, under a crowd with the default settings."""
+    """Kill and restart one region server after the other while a crowd works with the default settings."""
     with (
         table(server) as name,
         HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s", deadline="300s")) as index,
@@ -67,7 +67,7 @@ def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
 
 
 def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
-    """Kill a region server under processes that query and add, with the default settings."""
+    """Kill a region server while processes query and add with the default settings."""
     with table(server) as name, watched(server.thrift2_port, has_left=True) as counts:
         with crawlers(url_of(name, server.thrift2_port), processes, 1.0) as notes:
             time.sleep(PEACE_S)
@@ -86,7 +86,7 @@ def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
 
 
 def kill_under_calls(server: HBaseCluster, folder: Path) -> Outcome:
-    """Kill a region server under every kind of call, each on an index of its own, all at once."""
+    """Kill a region server during every kind of call, each on its own index, all at once."""
     with ExitStack() as stack:
         indexes = {}
         for call in CALLS:
@@ -105,7 +105,7 @@ def kill_under_calls(server: HBaseCluster, folder: Path) -> Outcome:
 
 
 def stop_master(server: HBaseCluster) -> Outcome:
-    """Open, query and add while the master does nothing."""
+    """Open, query and add while the master is suspended."""
     with table(server) as name, stopped(server.pid("master")):
         began = time.monotonic()
         with HSimIndex.open(url_of(name, server.thrift2_port)) as index:
@@ -121,7 +121,7 @@ def _kill_once(server: HBaseCluster, crew: Crew, number: int) -> float:
     time.sleep(PEACE_S)
     name = server.region_servers[number % len(server.region_servers)]
     server.kill(name)
-    time.sleep(2 * SESSION_MS / 1_000)  # by then the master knows
+    time.sleep(2 * SESSION_MS / 1_000)  # by then the master has noticed
     recovery_s = crew.await_progress()
     server.start_region_server(name)
     crew.await_progress()

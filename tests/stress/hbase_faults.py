@@ -1,13 +1,13 @@
-"""What gateways and networks do to an index on HBase: `python -m tests.stress.hbase_faults [--kills 20]`.
+"""How faults of gateways and networks affect an index on HBase: `python -m tests.stress.hbase_faults [--kills 20]`.
 
 | fault | meanwhile | what must hold |
 |---|---|---|
 | a gateway is killed and comes back | eight processes query, two add, move and remove | no wrong answer, nothing lost |
 | every tenth reply comes after the time-out | threads query | no answer belongs to another call |
-| connections are idle for longer than the gateway lets them | | the next call succeeds |
+| connections are idle for longer than the gateway allows | | the next call succeeds |
 
-While the gateway is down, calls fail within their deadline, and say which gateway it was; with a deadline longer than
-that none fails. Every process goes on by itself.
+While the gateway is down, calls fail within their deadline and name the gateway. Calls with a deadline longer than the
+outage do not fail. Every process continues without help.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from tests.support.tcp_proxy import proxied
 
 SEED = 20
 KILLS, QUERIERS, WRITERS = 20, 8, 2
-THRIFT1_SHARE = 4  # one so many kills more of a Thrift1 gateway
-DEADLINE_S = 2.0  # of the impatient: every other querier, and one writer
-PATIENCE_S = 120.0  # of the others
-SLACK_S = 1.0  # beyond a deadline: the processes share the machine's cores
-LONGEST_UP_S, SHORTLY_DOWN_S, LONGER_DOWN_S = 4.0, 1.0, 2.0  # the last beyond what a deadline takes
+THRIFT1_SHARE = 4  # for every 4 kills, one more kill of a Thrift1 gateway
+DEADLINE_S = 2.0  # of the impatient processes: every other querier, and one writer
+PATIENCE_S = 120.0  # of the other processes
+SLACK_S = 1.0  # allowed beyond a deadline, because the processes share the machine's cores
+LONGEST_UP_S, SHORTLY_DOWN_S, LONGER_DOWN_S = 4.0, 1.0, 2.0  # the last is longer than a deadline allows
 
 ANSWERS, ASKERS, LATE_DOCUMENTS = 10_000, 16, 2_000
-TIMEOUT_S, LATE_S, LATE_SHARE = 0.3, 0.45, 10  # one reply in so many is late
-IDLE_S = 70.0  # a gateway cuts after 60 by default
+TIMEOUT_S, LATE_S, LATE_SHARE = 0.3, 0.45, 10  # one reply in 10 is late
+IDLE_S = 70.0  # a gateway closes idle connections after 60 s by default
 
 
 # Kills.
 
 
 def kill_gateway(server: HBaseServer, idl: str, kills: int, *, slack_s: float = SLACK_S) -> list[Outcome]:
-    """Kill a gateway again and again under a crowd."""
+    """Kill a gateway repeatedly while a crowd uses it."""
     rng, latest_s = np.random.default_rng(SEED), DEADLINE_S + slack_s
     with (
         table(server) as name,
@@ -84,7 +84,7 @@ def _is_impatient(number: int) -> bool:
 
 
 class Kill(NamedTuple):
-    """Between which moments there was no gateway, and how long after its start every process had an answer from it."""
+    """When the gateway was killed and restarted, and how long after that every process had an answer from it."""
 
     gone: int
     started: int
@@ -92,7 +92,7 @@ class Kill(NamedTuple):
 
 
 def _kill_once(server: HBaseServer, gateway: Gateway, crew: Crew, up_s: float, down_s: float) -> Kill:
-    """Kill the gateway after a while, and start it again after another."""
+    """Kill the gateway after `up_s`, and restart it after `down_s`."""
     time.sleep(up_s)
     server.kill_gateway(gateway.name)
     gone = time.monotonic_ns()
@@ -128,7 +128,7 @@ def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill], 
 
 
 def _wait_s(failure: Failure, kill: Kill, latest_s: float) -> float | None:
-    """Return for how long a call waited without a gateway; None where one came before the call had to end."""
+    """Return how long a call waited without a gateway; None if the gateway came back before the call had to end."""
     began = max(failure.began, kill.gone)
     is_within = failure.ended > kill.gone and began + latest_s * 1e9 <= kill.started
     return (failure.ended - began) / 1e9 if is_within else None
@@ -138,7 +138,7 @@ def _wait_s(failure: Failure, kill: Kill, latest_s: float) -> float | None:
 
 
 def answer_late(server: HBaseServer, port: int, answers: int) -> Outcome:
-    """Ask through a proxy that holds back every tenth reply; every answer is known before."""
+    """Query through a proxy that delays every tenth reply; the right answers are known in advance."""
     rng = np.random.default_rng(SEED)
     values = random_fingerprints(rng, LATE_DOCUMENTS).tolist()
     with table(server, layout="4") as name:
@@ -177,7 +177,7 @@ def _ask_many(
 
 
 def stay_idle(server: HBaseServer, idl: str, idle_s: float, settings: dict[str, str] | None = None) -> Outcome:
-    """Ask, do nothing for longer than the gateway lets a connection idle, and ask again: queries and writes."""
+    """Query and write, stay idle for longer than the gateway allows, then query and write again."""
     value = int(flipped(np.random.default_rng(SEED), np.array([1], np.uint64), np.array([1]))[0])
     with (
         table(server) as name,
@@ -192,13 +192,13 @@ def stay_idle(server: HBaseServer, idl: str, idle_s: float, settings: dict[str, 
         errors = []
         cut_s = 0.0
         for call in calls:
-            with ThreadPoolExecutor(4) as pool:  # several connections, all of them idle from here on
+            with ThreadPoolExecutor(4) as pool:  # several connections, all of them idle afterwards
                 list(pool.map(index.query, [1] * 8))
             cut_s = _idle(gateway.port, idle_s)
             try:
                 if not call():
                     errors.append("a wrong answer")
-            except Exception as error:  # what is looked for
+            except Exception as error:  # the fault to be found
                 errors.append(repr(error))
     return Outcome(
         not errors, f"{idl}, idle for {idle_s:g} s (the gateway cuts after {cut_s:.1f}): {len(errors)} errors {errors}"
@@ -206,7 +206,7 @@ def stay_idle(server: HBaseServer, idl: str, idle_s: float, settings: dict[str, 
 
 
 def _idle(port: int, idle_s: float) -> float:
-    """Do nothing for a while; return after how many seconds the gateway has cut a connection."""
+    """Stay idle for a while; return after how many seconds the gateway closed a connection."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), 10 * idle_s) as idle:
         if idle.recv(1):
@@ -224,7 +224,7 @@ def main() -> int:
 
 
 def outcomes(server: HBaseServer, kills: int, answers: int) -> Iterator[Outcome]:
-    with ThreadPoolExecutor(2) as pool:  # both wait most of the time, beside what keeps the machine busy
+    with ThreadPoolExecutor(2) as pool:  # both wait most of the time, while other programs keep the machine busy
         idle = [pool.submit(stay_idle, server, idl, IDLE_S) for idl in ("thrift2", "thrift1")]
         yield answer_late(server, server.thrift2_port, answers)
         yield from (one.result() for one in idle)

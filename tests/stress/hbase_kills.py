@@ -1,9 +1,9 @@
 """`kill -9` of ingests into HBase at random moments: `python -m tests.stress.hbase_kills [--kills 20]`.
 
 The victims are `ingest` in bulk, with `exclusive=yes`, with `--on-duplicate skip` and `tag`, and `bulk-load`, whose
-program to load files is not killed with it, and ends what it has begun. After every kill the index
-is checked: no problems, and every document of before and what was acknowledged since is in it. The same command goes on
-and is killed again. At the end documents, lists and counts are those of a run that nobody disturbed.
+program to load files is not killed with it and completes what it has begun. After every kill the index is checked: it
+must not have problems, and must have every earlier document and everything acknowledged since. The same command is
+resumed and killed again. At the end documents, lists and counts are those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tests.support.programs import options, print_conditions, print_outcomes, sc
 
 SEED = 19
 KILLS = 40
-SHARES = {"bulk": 0.2, "exclusive": 0.1, "skip": 0.1, "tag": 0.1, "staged": 0.5}  # of all kills
-DOCUMENTS = 1_500  # of an ingest
+SHARES = {"bulk": 0.2, "exclusive": 0.1, "skip": 0.1, "tag": 0.1, "staged": 0.5}  # shares of all kills
+DOCUMENTS = 1_500  # per ingest
 
 
 @contextmanager
 def begun(server: HBaseServer, ingest: Ingest, folder: Path) -> Iterator[Trial]:
-    """Give a table with the documents of before, and a folder."""
+    """Yield a trial: a table with the base documents, and a folder."""
     folder.mkdir()
     with table(server) as name:
         url = table_url(server, name)

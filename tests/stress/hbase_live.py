@@ -1,10 +1,10 @@
-"""Queries beside writers and the collector on a real HBase: `python -m tests.stress.hbase_live [--seconds 120]`.
+"""Queries, writers and the collector at once on a real HBase: `python -m tests.stress.hbase_live [--seconds 120]`.
 
-Ten threads of one process and four processes query, two processes add, change and remove, some of them the same
-documents, and one collects and repairs without end, which deletes what is left over. The hour after which that is
-allowed, the ten minutes that a writer may take and the gateway's own time-out are cut in proportion, so that every
-document is written, collected and written again many times. One in forty of the writers' replies comes too late:
-whether those writes were made, they must find out.
+Ten threads of one process and four other processes query. Two processes add, change and remove documents, partly the
+same ones. One process collects and repairs continuously, which deletes leftovers. The hour after which that is allowed,
+the ten minutes that a writer may take, and the gateway's own time-out are all reduced in proportion, so that every
+document is written, collected and written again many times. One in forty replies to the writers is too late, so they
+must find out whether the write was made.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 from tests.support.tcp_proxy import proxied
 
 SECONDS = 120.0
-PROPORTION = 360.0  # so many times faster than in earnest
-OPERATION_TIMEOUT_S = 1_200.0  # HBase's hbase.client.operation.timeout, within which a call lands or never
+PROPORTION = 360.0  # how many times faster than in production
+OPERATION_TIMEOUT_S = 1_200.0  # hbase.client.operation.timeout: a call lands within this time or never
 THREADS, QUERIERS, WRITERS = 10, 4, 2
-LEAST_CHECKS = 3  # before all stop: the first may come before anything is old enough to be collected
+LEAST_CHECKS = 3  # before all stop: at the first one, nothing may be old enough to be collected
 LATE_SHARE, TIMEOUT_S, LATE_S = 40, 1.0, 1.3
 
 _EARNEST = Times()
 
 
 def cut_times(proportion: float) -> Times:
-    """Return how long writes may take and what is collected; removed documents' registers after two "hours", not 24."""
+    """Return scaled limits for writes and collection; registers of removed documents last two "hours" instead of 24."""
     settled_s = _EARNEST.settled_s / proportion
     return Times(_EARNEST.rewrite_s / proportion, settled_s, forgotten_s=2 * settled_s)
 
 
 def run(server: HBaseServer, idl: str, *, seconds: float, proportion: float = PROPORTION) -> list[Outcome]:
-    """Let them all work for a while, and judge what was answered."""
+    """Let all processes work for a while, and judge their answers."""
     timeout_ms = str(round(OPERATION_TIMEOUT_S / proportion * 1_000))
     settings = {"hbase.client.operation.timeout": timeout_ms, "hbase.client.meta.operation.timeout": timeout_ms}
     times = cut_times(proportion)
@@ -53,7 +53,7 @@ def run(server: HBaseServer, idl: str, *, seconds: float, proportion: float = PR
         late = url_of(name, proxy.port, timeout=f"{TIMEOUT_S:g}s", deadline="60s")
         with at_work(_jobs(url_of(name, gateway.port), late, times)) as crew:
             time.sleep(seconds)
-            wait_until(lambda: crew.done[-1] >= LEAST_CHECKS)  # a busy machine is slow
+            wait_until(lambda: crew.done[-1] >= LEAST_CHECKS)  # this takes longer on a busy machine
         return [*verdicts(index, crew.notes), _checks(crew.notes), *_settled(index, crew.notes)]
 
 
@@ -77,7 +77,7 @@ def _checks(notes: Sequence[Notes]) -> Outcome:
 
 
 def _settled(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
-    """Collect all there is to collect, and ask again."""
+    """Collect all leftovers, and query again."""
     index.store.times = Times(settled_s=0, forgotten_s=0)  # type: ignore[attr-defined]  # of an HBaseStore
     index.check(repair=True)
     report = index.check()

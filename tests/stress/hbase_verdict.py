@@ -1,7 +1,7 @@
 """The verdict on what an index on HBase, with keys in parts, answered while others wrote to it.
 
-Of a document that nobody wrote while the query ran, the answer must say what the last write before said; where several
-writes were the last, for they overlapped, what one of them said.
+For a document that was not being written while the query ran, the answer must agree with its last write before the
+query. If several overlapping writes were the last, it must agree with one of them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from hsimhash.store import Document
 from hsimhash.store.conformance.random_calls import plain_parts, share_a_key
 from tests.support.oracles import drawers_finding
 
-EXAMPLES = 5  # of what is wrong
+EXAMPLES = 5  # examples of what is wrong
 
 
 class Write(NamedTuple):
-    """What a document became between two moments; None: removed."""
+    """A document's new signature, written between two moments; None if it was removed."""
 
     doc_id: str
     signature: Signature | None
@@ -39,7 +39,7 @@ class Write(NamedTuple):
 
 
 class Query(NamedTuple):
-    """What was found between two moments: fingerprints by document, without the missing drawers."""
+    """What a query found between two moments: each document's fingerprint, except in the missing drawers."""
 
     signature: Signature
     began: int
@@ -49,7 +49,7 @@ class Query(NamedTuple):
 
 
 def noted(signatures: Signatures, began: int, ended: int, answers: Sequence[Sequence[Match]]) -> list[Query]:
-    """Return the notes of queries that were asked together."""
+    """Return the notes of queries that were run together."""
     return [
         Query(
             signature,
@@ -64,13 +64,13 @@ def noted(signatures: Signatures, began: int, ended: int, answers: Sequence[Sequ
 
 @dataclass(slots=True)
 class Verdict:
-    """How many times a document had to be found, had not to be, or could be either; and what was wrong."""
+    """How many times a document had to be found, had to be absent, or could be either; and what was wrong."""
 
     queries: int = 0
     present: int = 0
     absent: int = 0
     either: int = 0
-    excused: int = 0  # not found, and so are all drawers in which it would be
+    excused: int = 0  # not found, because all drawers that would have it are missing
     wrong: list[str] = field(default_factory=list)
 
     @property
@@ -87,7 +87,7 @@ class Verdict:
 
 
 class History:
-    """The writes of one document, in order of their beginning."""
+    """The writes of one document, in the order in which they began."""
 
     def __init__(self, writes: Iterable[Write]) -> None:
         self.writes = sorted(writes, key=attrgetter("began"))
@@ -95,7 +95,7 @@ class History:
         self._latest_ends = list(itertools.accumulate((write.ended for write in self.writes), max))
 
     def states(self, began: int, ended: int) -> set[Signature | None] | None:
-        """Return what the document may be throughout [began, ended]; None: it was being written."""
+        """Return which states the document may have throughout [began, ended]; None if it was being written."""
         count = bisect_right(self._begins, ended)
         if not count:
             return {None}
@@ -113,7 +113,7 @@ _UNKNOWN = History([])
 
 
 def histories(writes: Iterable[Write]) -> dict[str, History]:
-    """Return the writes by document."""
+    """Return the writes grouped by document."""
     of_document: dict[str, list[Write]] = defaultdict(list)
     for write in writes:
         of_document[write.doc_id].append(write)
@@ -121,11 +121,11 @@ def histories(writes: Iterable[Write]) -> dict[str, History]:
 
 
 def judge(writes: Sequence[Write], queries: Iterable[Query], k: int, cover: Cover | None = None) -> Verdict:
-    """Compare answers with what they must be; those without some drawers by the cover."""
+    """Compare answers with the right ones; the cover excuses what is missing with a drawer."""
     of_document = histories(writes)
     filed = sorted({(write.doc_id, write.signature) for write in writes if write.signature is not None})
     written = as_signatures([signature for _, signature in filed])
-    having: dict[tuple[int, ...], set[int]] = defaultdict(set)  # by each part of a key, positions in `filed`
+    having: dict[tuple[int, ...], set[int]] = defaultdict(set)  # positions in `filed`, by each part of a key
     for place, (_, signature) in enumerate(filed):
         for part in plain_parts(signature.key, Keying.IN_PARTS):
             having[part].add(place)
@@ -145,7 +145,7 @@ def judge(writes: Sequence[Write], queries: Iterable[Query], k: int, cover: Cove
 
 
 def _is_excused(query: Query, doc_id: str, history: History, cover: Cover | None) -> bool:
-    """Whether every drawer is missing in which the document could be found."""
+    """Whether all drawers in which the document could be found are missing."""
     if not query.missing or cover is None:
         return False
     states = history.states(query.began, query.ended) or {write.signature for write in history.writes}
@@ -172,7 +172,7 @@ def _judge_one(verdict: Verdict, query: Query, doc_id: str, history: History, k:
 
 
 def _answers(query: Signature, states: Set[Signature | None], k: int) -> set[int | None]:
-    """Return the fingerprints with which a document in these states is found; None: it is not."""
+    """Return the fingerprints under which a document in these states is found; None for not found."""
     return {state.fingerprint if state is not None and _is_match(state, query, k) else None for state in states}
 
 
@@ -182,7 +182,7 @@ def _is_match(one: Signature, query: Signature, k: int) -> bool:
 
 
 def lost_documents(index: HSimIndex, writes: Sequence[Write]) -> list[str]:
-    """Return the documents that are not, by now, what an acknowledged write last said; all of them are looked for."""
+    """Read all documents; return those that do not agree with their last acknowledged write."""
     doc_ids = list(dict.fromkeys(write.doc_id for write in writes))
     began = time.monotonic_ns()
     documents = dict(zip(doc_ids, index.get_many(doc_ids), strict=True))

@@ -1,9 +1,10 @@
-"""Damage of HFiles: `python -m tests.stress.hfile_damage [--trials 10000]`.
+"""Damaged HFiles: `python -m tests.stress.hfile_damage [--trials 10000]`.
 
-Every trial cuts a file, flips bits of it, or overwrites, moves or repeats a part of it, and reads the file. Either its
-cells come as they were, for some bytes say nothing; or those up to a place come, and then `CorruptionError` with the
-file and an offset. Files: of our writer, plain and FAST_DIFF, with leaves of the index; and one that HBase 2.6 flushed,
-with its checksums, numbers of writes and delete markers (`tests/data/flushed.hfile`).
+Every trial truncates a file, flips bits of it, or overwrites, moves or repeats a part of it, and then reads the file.
+The reader must either return all cells unchanged, because some bytes do not matter, or return those up to some point
+and then raise `CorruptionError` with the file and an offset. Files: our writer's, plain and FAST_DIFF, with leaves of
+the index; and one that HBase 2.6 flushed, with its checksums, write numbers and delete markers
+(`tests/data/flushed.hfile`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 SEED, TRIALS = 7, 10_000
 FLUSHED = Path(__file__).parents[1] / "data" / "flushed.hfile"
 CELLS = 150
-TRAILER_USED = 150  # bytes of the trailer that are not zeros, about
+TRAILER_USED = 150  # approximate number of bytes in the trailer that are not zero
 PAGE = 512
 
 
 def written(encoding: Encoding, draw: random.Random) -> bytes:
-    """Return a file of our writer: several blocks, leaves, a Bloom filter."""
+    """Return a file from our writer, with several blocks, leaves and a Bloom filter."""
     cells = sorted(
         {(draw.randbytes(13), b"https://example.org/" + draw.randbytes(draw.randrange(20))) for _ in range(CELLS)}
     )
@@ -45,32 +46,32 @@ def written(encoding: Encoding, draw: random.Random) -> bytes:
 
 
 def cut(data: bytearray, draw: random.Random) -> None:
-    """Leave out the end."""
+    """Truncate the file."""
     del data[draw.randrange(len(data)) :]
 
 
 def flip(data: bytearray, draw: random.Random) -> None:
-    """Change one bit, often of the trailer, which has no checksum."""
+    """Flip one bit, often in the trailer, which does not have a checksum."""
     at = draw.randrange(len(data)) if draw.randrange(2) else len(data) - TRAILER_BYTES + draw.randrange(TRAILER_USED)
     data[at] ^= 1 << draw.randrange(8)
 
 
 def flip_several(data: bytearray, draw: random.Random) -> None:
-    """Change up to eight bits near each other."""
+    """Flip up to eight bits near each other."""
     at = draw.randrange(len(data))
     for _ in range(draw.randrange(2, 9)):
         data[min(at + draw.randrange(64), len(data) - 1)] ^= 1 << draw.randrange(8)
 
 
 def overwrite(data: bytearray, draw: random.Random) -> None:
-    """Put zeros, or anything, in the place of a part."""
+    """Overwrite a part with zeros or random bytes."""
     at, size = draw.randrange(len(data)), draw.randrange(1, PAGE)
     part = data[at : at + size]
     data[at : at + size] = bytes(len(part)) if draw.randrange(2) else draw.randbytes(len(part))
 
 
 def move(data: bytearray, draw: random.Random) -> None:
-    """Exchange two pages, or leave one out, or repeat one."""
+    """Swap two pages, drop one, or repeat one."""
     one, other = (PAGE * draw.randrange(len(data) // PAGE) for _ in range(2))
     kind = draw.randrange(3)
     if kind == 0:
@@ -85,7 +86,7 @@ DAMAGES: tuple[Callable[[bytearray, random.Random], None], ...] = (cut, flip, fl
 
 
 def read(data: bytes) -> tuple[list[KeyValue], str | None]:
-    """Return the cells of a file, and what was said where it is damaged."""
+    """Return the cells of a file, and the error message if it is damaged."""
     cells = list[KeyValue]()
     try:
         with HFile("the file", io.BytesIO(data)) as file:
@@ -97,10 +98,10 @@ def read(data: bytes) -> tuple[list[KeyValue], str | None]:
 
 
 def verdict(data: bytes, right: Sequence[KeyValue]) -> str:
-    """Return "told" or "as it was"; else what a damaged file does that it must not."""
+    """Return "told" or "as it was"; otherwise what went wrong while a damaged file was read."""
     try:
         cells, said = read(data)
-    except Exception as error:  # any other one is what is looked for
+    except Exception as error:  # any other exception is a fault
         return f"{type(error).__name__}: {error}"
     if said is None:
         is_right = cells == right
@@ -111,7 +112,7 @@ def verdict(data: bytes, right: Sequence[KeyValue]) -> str:
 
 
 def run(trials: int, seed: int) -> list[Outcome]:
-    """Damage each kind of file so often, all together; return what came of it, by kind."""
+    """Run that many trials over all kinds of files; return the outcome for each kind."""
     draw, outcomes = random.Random(seed), list[Outcome]()
     files = {"ours, NONE": written("NONE", draw), "ours, FAST_DIFF": written("FAST_DIFF", draw)}
     files["HBase's"] = FLUSHED.read_bytes()
@@ -124,7 +125,7 @@ def run(trials: int, seed: int) -> list[Outcome]:
             damage(damaged, draw)
             said = verdict(bytes(damaged), right)
             found[said if said in ("told", "as it was") else f"{damage.__name__}: {said}"] += 1
-        good = found.pop("told", 0), found.pop("as it was", 0)  # many bytes of the trailer say nothing
+        good = found.pop("told", 0), found.pop("as it was", 0)  # many bytes of the trailer do not matter
         text = f"{name}, {len(right)} cells, {len(data):,} bytes: damage was told {good[0]:,} times"
         shown = "".join(f"\n      {one}" for one in islice(found, 5))
         outcomes.append(

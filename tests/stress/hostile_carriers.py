@@ -1,4 +1,4 @@
-"""Carriers for `hostile_shapes.py`: the ways in which a record reaches hsimhash, each with records of any content."""
+"""Carriers for `hostile_shapes.py`: the ways a record reaches hsimhash, each with records of arbitrary content."""
 
 # ruff: noqa: E501 (tables)
 
@@ -40,16 +40,16 @@ _BEFORE: Mapping[Content, bytes] = {"page": PAGE.encode(), "fragment": b"<p>Some
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """A kind of file whose records are made of contents.
+    """A kind of file whose records are made from contents.
 
     Args:
-        content: what its records hold.
-        file: its name; with `{}` each record is a file of its own, in a folder.
-        record: makes a record with a name and a content.
-        joined: makes a file of records.
-        options: how it is read.
+        content: the kind of content in its records.
+        file: its name; with `{}`, each record is a separate file in a folder.
+        record: makes a record from a name and a content.
+        joined: makes a file from records.
+        options: the options to read it with.
         may_lose_last: whether damage in one record may cost the next one, if it is reported.
-        skips_blank: whether blanks make no record.
+        skips_blank: whether a record of blanks is skipped.
     """
 
     content: Content
@@ -63,7 +63,7 @@ class Carrier:
     def write(self, folder: Path, hostile: Shape | None, size: int) -> Path:
         """Write a file, or a folder of files, with a hostile record of at most `size` bytes between two ordinary ones.
 
-        Without a shape the record in the middle is ordinary too.
+        Without a shape, the record in the middle is also ordinary.
         """
         contents = [self._ordinary(), self._fitted(hostile, size) if hostile else self._ordinary(), self._ordinary()]
         records = [self.record(name, content) for name, content in zip(NAMES, contents, strict=True)]
@@ -91,7 +91,7 @@ class Carrier:
         return _SENTENCE
 
     def _fitted(self, shape: Shape, size: int) -> bytes:
-        """Return as much of a shape as its record can hold: escapes and quotation marks lengthen it."""
+        """Return as much of a shape as fits into its record, which escapes and quotation marks lengthen."""
         before, room = _BEFORE.get(self.content, b""), size - 1_000
         while True:
             content = before + shape(room - len(before))
@@ -122,7 +122,7 @@ def _with_value(name: str, content: bytes) -> bytes:
 
 
 def _instead(record: Callable[[str, bytes], bytes]) -> Callable[[str, bytes], bytes]:
-    """Return what makes the hostile record of its content alone."""
+    """Return a function that uses the hostile content itself as the record."""
     return lambda name, content: content + b"\n" if name == NAMES[1] and content != b"1" else record(name, b"1")
 
 

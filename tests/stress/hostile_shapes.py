@@ -1,12 +1,12 @@
 """Hostile records: `python -m tests.stress.hostile_shapes [--only SHAPE] [--carrier CARRIER]`.
 
-Each input has one hostile record between two ordinary ones. It is read and signed in a process of its own, by one
-worker. The ordinary records must become documents. The hostile one becomes a document within 5 s of CPU and 300 MiB of
-memory, or a reject with a reason, which must come in bounded time and memory too. Both are counted beyond what the same
-carrier takes for an ordinary record. Memory is that of the process that grows most.
+Each input has one hostile record between two ordinary ones. It is read and signed in a separate process, by one
+worker. The ordinary records must become documents. The hostile one must become a document within 5 s of CPU and 300 MiB
+of memory, or a reject with a reason, also in bounded time and memory. Both limits exclude what the same carrier takes
+for an ordinary record. Memory is that of the process that grows most.
 
-The first carrier of each kind of content tries all shapes; the others try those that were worst there, and those that
-matter to the format around them.
+The first carrier of each kind of content tries all shapes; the others try the worst ones of the first, and those that
+matter to their own format.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 PROFILE = "auto-2"
 SIZE_MIB = 16
-CPU_S, MEMORY_MIB = 5.0, 300.0  # of a document
-# Of a reject. A page that has used its memory up is tried once more, if others came before it in the same process.
+CPU_S, MEMORY_MIB = 5.0, 300.0  # limits for a document
+# For a reject. A page that exceeds its memory is retried once if the same process has read other pages before it.
 REJECT_CPU_S, REJECT_MEMORY_MIB = 2 * CPU_S + 3.0, 450.0
 # A page of Parquet is read whole, or rejected whole if it unpacks to thousands of times its size.
 PAGE_MEMORY_MIB = 900.0
-_OF_ONE_RECORD = ("page", "fragment", "text")  # others may make several records, or an answer that is not a document
-HANG_S = 60  # of CPU
+_OF_ONE_RECORD = ("page", "fragment", "text")  # others may contain several records, or an answer that is not a document
+HANG_S = 60  # CPU seconds
 WALL_S = 300.0
 MOST_BYTES = 4 << 30
-WORST = 10  # shapes by CPU, and as many by memory, that the other carriers of a kind try
+WORST = 10  # shapes by CPU, and as many by memory, which a kind's other carriers try
 LOOK_S = 0.01
 OVER_LIMIT = "over the limit"
 FRAMED = (
@@ -59,14 +59,14 @@ FRAMED = (
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A shape in a carrier; without a shape an ordinary record, whose cost is that of the carrier."""
+    """A shape in a carrier; without a shape, an ordinary record, whose cost is that of the carrier."""
 
     carrier: str
     shape: str = ""
 
     @property
     def made(self) -> Shape | None:
-        """What makes the content."""
+        """The function that makes the content; None for an ordinary record."""
         if self.shape == OVER_LIMIT:
             return repeated("some words, ")
         return SHAPES[CARRIERS[self.carrier].content][self.shape] if self.shape else None
@@ -74,7 +74,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """CPU time of all processes, and what the main one and its largest child grew by beyond what they began with."""
+    """CPU time of all processes, and the memory growth of the main process and of its largest child."""
 
     cpu_s: float = 0.0
     own_mib: float = 0.0
@@ -85,7 +85,7 @@ class Cost:
 
     @property
     def mib(self) -> float:
-        """Of the process that grew most."""
+        """The growth of the process that grew most."""
         return max(self.own_mib, self.child_mib)
 
 
@@ -94,14 +94,14 @@ class Ended:
     """How a trial ended."""
 
     cost: Cost
-    documents: Sequence[str] = ()  # the names of the records that are, or are too short to be
+    documents: Sequence[str] = ()  # names of records that are documents, or texts too short for one
     rejects: Sequence[str] = ()  # reasons
     fault: str = ""  # why there is no result
 
 
 @dataclass(slots=True)
 class Running:
-    """A trial whose process works."""
+    """A trial whose process is running."""
 
     trial: Trial
     folder: Path
@@ -109,18 +109,18 @@ class Running:
     peaks: dict[int, float] = field(default_factory=dict)  # MiB, by process
 
     def look(self) -> None:
-        if self.begun_mib() is None:  # what makes the input is a child too
+        if self.begun_mib() is None:  # the process that makes the input is also a child
             return
         for pid in _descendants(self.pid):
             self.peaks[pid] = max(self.peaks.get(pid, 0.0), _memory_mib(pid, "VmHWM"))
 
     def begun_mib(self) -> float | None:
-        """Return the memory the process had when its input was made; none before."""
+        """Return the memory of the process after its input was made; None before that."""
         begun = self.folder / "begun"
         return float(begun.read_text()) if begun.exists() else None
 
     def child_mib(self) -> float:
-        """Return how much the child that grew most did; each was forked with all that the process began with."""
+        """Return the growth of the child that grew most; each was forked with the memory the process began with."""
         return max(0.0, max(self.peaks.values(), default=0.0) - (self.begun_mib() or 0.0))
 
 
@@ -143,7 +143,7 @@ def start(trial: Trial, size: int, folder: Path) -> Running:
     folder.mkdir()
 
     def work() -> None:
-        faulthandler.cancel_dump_traceback_later()  # its thread is not in the next fork, which would wait for it
+        faulthandler.cancel_dump_traceback_later()  # a fork does not have its thread, and would wait for it
         signal.alarm(int(WALL_S))
         with (folder / "told").open("wb") as told:
             os.dup2(told.fileno(), 2)
@@ -179,7 +179,7 @@ def _cpu_s() -> float:
 
 
 def _read(path: Path, carrier: Carrier) -> tuple[list[str], list[str], str]:
-    """Return the names of documents, the reasons of rejects, and why all of it was refused."""
+    """Return the names of documents, the reasons for rejects, and why the whole input was refused, if it was."""
     names, reasons = list[str](), list[str]()
     try:
         inputs = find_inputs([str(path)], carrier.options)
@@ -193,13 +193,13 @@ def _read(path: Path, carrier: Carrier) -> tuple[list[str], list[str], str]:
 
 
 def _name_of(doc_id: str) -> str:
-    """Return the name of a record by its id: it is a path or URL with the name at its end, or a place."""
+    """Return the name of a record from its id: a path or URL that ends with the name, or a position."""
     number = doc_id.rpartition(":")[2]
     return NAMES[int(number) - 1] if number in ("1", "2", "3") else doc_id.rpartition("/")[2].partition(".")[0]
 
 
 def finish(running: Running, status: int, used: resource.struct_rusage) -> Ended:
-    """Return how a trial whose process has ended went."""
+    """Return the result of a trial whose process has ended."""
     code = os.waitstatus_to_exitcode(status)
     result = running.folder / "result"
     child_mib = running.child_mib()
@@ -238,7 +238,7 @@ def _clear(folder: Path) -> None:
 
 
 def fault_of(trial: Trial, ended: Ended, base: Cost) -> str:
-    """Return what is wrong with how a trial ended; nothing if all is right."""
+    """Return what is wrong with how a trial ended; empty if all is right."""
     carrier, cost = CARRIERS[trial.carrier], ended.cost.beyond(base)
     if ended.fault:
         return ended.fault
@@ -261,7 +261,7 @@ def fault_of(trial: Trial, ended: Ended, base: Cost) -> str:
 
 @dataclass(slots=True)
 class Found:
-    """What came of the shapes that a carrier tried."""
+    """The results of the shapes that a carrier tried."""
 
     base: Cost
     ended: dict[str, Ended] = field(default_factory=dict)
@@ -271,13 +271,13 @@ class Found:
         return {shape: one.cost.beyond(self.base) for shape, one in self.ended.items()}
 
     def worst(self) -> list[str]:
-        """Return the shapes that took most CPU or memory."""
+        """Return the shapes that took the most CPU or memory."""
         costs = self.costs()
         by_cpu = sorted(costs, key=lambda shape: -costs[shape].cpu_s)[:WORST]
         return list(dict.fromkeys([*by_cpu, *sorted(costs, key=lambda shape: -costs[shape].mib)[:WORST]]))
 
     def line(self) -> str:
-        """Return what was worst among documents, and among rejects."""
+        """Return the worst costs among documents and among rejects."""
         costs, parts = self.costs(), list[str]()
         for is_reject, what in ((False, "documents"), (True, "rejects")):
             shapes = [shape for shape, one in self.ended.items() if bool(one.rejects) == is_reject]
@@ -292,7 +292,7 @@ class Found:
 
 
 def try_carrier(name: str, shapes: Sequence[str], size: int, folder: Path) -> Found:
-    """Try shapes in a carrier; what breaks a bar is tried once more, with nothing beside it."""
+    """Try shapes in a carrier; retry a shape that misses a bar once, with nothing else running."""
     base: list[Ended] = []
     run([Trial(name)], size, folder, 1, lambda _, ended: base.append(ended))
     found = Found(base[0].cost)
@@ -311,7 +311,7 @@ def try_carrier(name: str, shapes: Sequence[str], size: int, folder: Path) -> Fo
 
 
 def shapes_for(name: str, worst: Mapping[str, Sequence[str]], only: str) -> list[str]:
-    """Return which shapes a carrier tries, `worst` being what was so for each kind of content."""
+    """Return which shapes a carrier tries; `worst` has the worst shapes of each kind of content."""
     content = CARRIERS[name].content
     every = [*SHAPES[content], OVER_LIMIT]
     if only:
@@ -321,7 +321,7 @@ def shapes_for(name: str, worst: Mapping[str, Sequence[str]], only: str) -> list
 
 
 def warm_up() -> None:
-    """Load in this process what all trials need, so that none of them is charged for it."""
+    """Load in this process what all trials need, so that it does not count towards a trial."""
     Profile.named(PROFILE).signatures(["The harbour ferry. 港务局表示，渡轮星期日停航。"])
     for module in ("pyarrow.parquet", "pyarrow.compute", "fastwarc.warc", "fastwarc.stream_io"):
         import_module(module)

@@ -1,6 +1,6 @@
-"""Hostile shapes for `hostile_shapes.py`: what costs a careless parser, tokenizer or pattern more than linear time.
+"""Hostile shapes for `hostile_shapes.py`: inputs on which a careless parser, tokenizer or pattern is superlinear.
 
-Each shape is a function of a size: it returns about so many bytes of UTF-8, or fewer. Some are not valid UTF-8.
+Each shape is a function of a size: it returns about that many bytes of UTF-8, or fewer. Some are not valid UTF-8.
 """
 
 # ruff: noqa: E501 (tables)
@@ -19,13 +19,13 @@ _HAN = "近似重复的网页非常普遍港务局表示由于潜水员需要检
 
 
 def repeated(unit: str | bytes, *, before: str = "", after: str = "") -> Shape:
-    """Return a shape of one unit again and again."""
+    """Return a shape that repeats one unit."""
     data, head, tail = unit if isinstance(unit, bytes) else unit.encode(), before.encode(), after.encode()
     return lambda size: head + data * max(1, (size - len(head) - len(tail)) // len(data)) + tail
 
 
 def numbered(unit: str, *, before: str = "", after: str = "") -> Shape:
-    """Return a shape of units with a number in each, at `{}`."""
+    """Return a shape that repeats a unit with a running number at `{}`."""
 
     def made(size: int) -> bytes:
         return before.encode() + _upto(size, (unit.replace("{}", str(number)) for number in count())) + after.encode()
@@ -34,7 +34,7 @@ def numbered(unit: str, *, before: str = "", after: str = "") -> Shape:
 
 
 def halves(unit: str, other: str) -> Shape:
-    """Return a shape of one unit again and again, then as many of another."""
+    """Return a shape that repeats one unit, then another the same number of times."""
     both = len((unit + other).encode())
     return lambda size: (unit * (size // both) + other * (size // both)).encode()
 
@@ -51,7 +51,7 @@ def _upto(size: int, units: Iterable[str]) -> bytes:
 
 
 def drawn(characters: str, *, between: str = "", length: int = 1) -> Shape:
-    """Return a shape of characters at random, in words of a length."""
+    """Return a shape of random characters, in words of `length`."""
 
     def made(size: int) -> bytes:
         rng = random.Random(_SEED)
@@ -261,7 +261,7 @@ HTML: Mapping[str, Shape] = {
     "entities of XML": repeated('<!ENTITY a "&a;&a;">', before="<!DOCTYPE html [", after="]>&a;"),
 }  # fmt: skip
 
-# As the value of a field in JSON that nobody asked for, or in the place of a record.
+# As the value of an unused JSON field, or instead of a record.
 
 JSON_VALUES: Mapping[str, Shape] = {
     "nested arrays": halves("[", "]"),
@@ -307,7 +307,7 @@ JSON_VALUES: Mapping[str, Shape] = {
     "array of large numbers": repeated("1e400,", before="[", after="1]"),
 }
 
-# As a row of CSV. Millions of short rows are not here: each is a record with a cost of its own.
+# As a row of CSV. Millions of short rows are left out, because each is a separate record with its own cost.
 
 CSV_ROWS: Mapping[str, Shape] = {
     "quotes": repeated('"'),
@@ -320,7 +320,7 @@ CSV_ROWS: Mapping[str, Shape] = {
     "closed and going on": repeated('"a"b,'),
     "carriage returns": repeated("\r"),
     "quoted lines": repeated("a\n", before='h,"', after='"'),
-    # Each line is a record then: of 16 MiB eight million.
+    # Then each line is a record: eight million in 16 MiB.
     "quoted lines, unclosed": lambda size: repeated("a\n", before='h,"')(size // 8),
     "quoted cell, unclosed": repeated("a", before='h,"'),
     "quoted quotes": repeated('""', before='h,"', after='"'),

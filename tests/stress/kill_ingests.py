@@ -38,9 +38,9 @@ from tests.stress.killing import (
 from tests.stress.victims import Documents
 from tests.support.fingerprint_sets import random_signatures
 
-TEXTS_SHARE = 4  # one so many of them, for texts take longer
-ALONE_SHARE = 3  # one fingerprint in so many comes without sketch and key
-BASE_DOCUMENTS = 500  # in the index before it
+TEXTS_SHARE = 4  # one kill in this many for texts, because they take longer
+ALONE_SHARE = 3  # one fingerprint in this many does not have a sketch and a key
+BASE_DOCUMENTS = 500  # in the index before the ingest
 _LISTS = ("rejects", "short", "tags")
 _COUNTS = tuple(count.name for count in dataclasses.fields(Counts))
 
@@ -50,23 +50,23 @@ class Ingest:
     """A way to ingest, and its inputs."""
 
     name: str
-    base: Path  # a folder with the index of before
+    base: Path  # a folder with the base index, from before the ingest
     base_documents: Documents
-    signatures: Mapping[str, set[Signature]]  # that a document may have while the ingest is under way
+    signatures: Mapping[str, set[Signature]]  # signatures that a document may have while the ingest is under way
     options: tuple[object, ...]
     command: str = "ingest"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An ingest into an index and a job folder of its own, on any store."""
+    """An ingest into its own index with its own job folder, on any store."""
 
     ingest: Ingest
     url: str
     folder: Path
 
     def run(self, delay_s: float, tally: Tally, what: str) -> bool:
-        """Let the ingest run for so long at most; return whether it was killed before its end."""
+        """Run the ingest for at most `delay_s`; return whether it was killed before its end."""
         option = {"exclusive": "yes"} if self.ingest.name == "exclusive" else {}
         places = ("--store", with_options(self.url, option), "--job", self.folder / "job", "--quiet")
         if self.ingest.command == "bulk-load":
@@ -82,12 +82,12 @@ class Trial:
         return was_killed
 
 
-Begin = Callable[[Ingest, Path], AbstractContextManager[Trial]]  # makes an index with the documents of before
+Begin = Callable[[Ingest, Path], AbstractContextManager[Trial]]  # makes an index with the base documents
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a finished ingest left: it must not depend on kills."""
+    """What a finished ingest left, which must not depend on kills."""
 
     documents: Documents
     lists: Mapping[str, bytes]
@@ -98,9 +98,9 @@ class Result:
 def prepare(
     name: str, folder: Path, documents: int, rng: np.random.Generator, options: Sequence[object] = ()
 ) -> Ingest:
-    """Make an index with a few documents, and the inputs of an ingest that moves some of them; it has `options` too."""
+    """Make an index with a few documents, and the inputs of an ingest, with `options`, that moves some of them."""
     folder.mkdir()
-    if name == "fitted":  # which makes its index, and fits its profile
+    if name == "fitted":  # it creates its index and fits the profile
         inputs = [_texts(folder, rng, documents // TEXTS_SHARE)]
         return Ingest(name, folder, {}, {}, (*inputs, "--profile", "auto-3", "--workers", 2))
     is_text = name == "texts"
@@ -132,14 +132,14 @@ def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> s
     if draw < 0.05:
         return base_ids[int(rng.integers(len(base_ids)))]  # moves
     if draw < 0.15:
-        return f"页/{int(rng.integers(number + 1))}"  # comes again
+        return f"页/{int(rng.integers(number + 1))}"  # an id that was used before
     return f"页/{number}" + "/long" * 120 * (draw > 0.99)
 
 
 def _partly_kept(
     base: Documents, ids: Sequence[str], signatures: Signatures, rng: np.random.Generator
 ) -> list[Signature]:
-    """Return what documents get: the first ones a fingerprint alone; half of those that come again keep theirs."""
+    """Return the documents' signatures: the first are only fingerprints; half of the repeated ids keep theirs."""
     given: list[Signature] = []
     last = {doc_id: signature.fingerprint for doc_id, (signature, _) in base.items()}
     for doc_id, one in zip(ids, signatures, strict=True):
@@ -153,14 +153,14 @@ def _partly_kept(
 def _fingerprint_files(
     folder: Path, ids: Sequence[str], signatures: Sequence[Signature], rng: np.random.Generator
 ) -> list[Path]:
-    """Write what has a fingerprint alone as lines, the rest as packed JSON; bad records among both."""
+    """Write signatures of only a fingerprint as lines, the rest as packed JSON, both with some bad records."""
     cut = len(ids) // ALONE_SHARE
     lines = [f"{doc_id}\t{one.fingerprint:016x}" for doc_id, one in zip(ids[:cut], signatures[:cut], strict=True)]
     records = [
         json.dumps({"id": doc_id, **one.to_json(), "first_seen": number})
         for number, (doc_id, one) in enumerate(zip(ids[cut:], signatures[cut:], strict=True))
     ]
-    for place in rng.integers(20, cut // 2, 12).tolist():  # behind what tells the format
+    for place in rng.integers(20, cut // 2, 12).tolist():  # after the records that determine the format
         lines.insert(place, "no fingerprint\there")
         records.insert(place, '{"id": ')
     (folder / "first.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -183,15 +183,15 @@ def result_of(trial: Trial) -> Result:
     job, leftovers = trial.folder / "job", 0
     lists = {name: path.read_bytes() for name in _LISTS if (path := job / f"{name}.jsonl").exists()}
     summary = json.loads(path.read_text()) if (path := job / "summary.json").exists() else {}
-    if trial.url.startswith("lmdb:"):  # on HBase a kill may leave some
+    if trial.url.startswith("lmdb:"):  # on HBase a kill may leave some leftovers
         with HSimIndex.open(trial.url) as index:
-            index.compact()  # in the base, the rows of moved documents remain until then; a kill changes how many
+            index.compact()  # until then the base has old rows of moved documents, and kills change how many
             leftovers = index.check().leftovers
     return Result(contents(trial.url), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
 
 
 def undisturbed(ingest: Ingest, folder: Path, begin: Begin) -> tuple[Result, float]:
-    """Run an ingest to its end; return what it left, and its seconds of work."""
+    """Run an ingest to its end; return what it left, and the seconds that it worked."""
     tally = Tally()
     with begin(ingest, folder) as trial:
         began = time.monotonic()
@@ -202,14 +202,14 @@ def undisturbed(ingest: Ingest, folder: Path, begin: Begin) -> tuple[Result, flo
 
 @contextmanager
 def embedded(ingest: Ingest, folder: Path) -> Iterator[Trial]:
-    """Give a copy of the index of before."""
+    """Yield a trial on a copy of the base index."""
     shutil.copytree(ingest.base, folder, symlinks=True)
     yield Trial(ingest, url_in(folder), folder)
     shutil.rmtree(folder)
 
 
 def kill_ingests(ingest: Ingest, kills: int, tally: Tally, rng: np.random.Generator, begin: Begin = embedded) -> None:
-    """Kill an ingest again and again until it is done, then the next one, until there were so many kills."""
+    """Kill an ingest repeatedly until it is done, then the next one, until the number of kills is reached."""
     name, number = ingest.name, 0
     expected, whole_s = undisturbed(ingest, ingest.base.with_name(f"{name}-undisturbed"), begin)
     while tally.kills_of(name) < kills:
@@ -239,7 +239,7 @@ def _has_index(url: str) -> bool:
 
 
 def differences(expected: Result, found: Result) -> list[str]:
-    """Return in what two finished ingests differ."""
+    """Return the differences between two finished ingests."""
     differing = []
     for doc_id in sorted(expected.documents.keys() | found.documents.keys()):
         one, other = expected.documents.get(doc_id), found.documents.get(doc_id)
@@ -257,10 +257,10 @@ def differences(expected: Result, found: Result) -> list[str]:
 
 
 def lost_documents(trial: Trial, tally: Tally, what: str) -> int:
-    """Return how many documents of before, or acknowledged since, are not where they may be."""
+    """Return how many base documents or acknowledged ones are not as they must be."""
     ingest, job = trial.ingest, trial.folder / "job"
     if ingest.command == "bulk-load" and job.exists():
-        with only_one(job, job, None):  # the program that loads files ended: else documents move while they are read
+        with only_one(job, job, None):  # wait for the program that loads files: it moves documents
             pass
     found = contents(trial.url)
     check_keys(trial.url, found, tally, what)
@@ -281,7 +281,7 @@ def _runs(job: Path) -> int:
 
 
 def _undone(ingest: Ingest, found: Documents, job: Path, acknowledged: int) -> list[str]:
-    """Return the ids whose last acknowledged decision is not carried out, nor one that follows it."""
+    """Return the ids for which neither the last acknowledged decision nor a later one is carried out."""
     path, offset = job / "decisions.jsonl", 0
     allowed: dict[str, set[Signature | None]] = {
         doc_id: {value} for doc_id, (value, _) in ingest.base_documents.items()
@@ -303,7 +303,7 @@ def checkpoint_of(folder: Path) -> dict[str, object] | None:
 
 
 def phase_of(trial: Trial) -> str:
-    """Tell from what a killed ingest left where it was."""
+    """Return the phase that a killed ingest was in, from what it left."""
     checkpoint, job = checkpoint_of(trial.folder), trial.folder / "job"
     if checkpoint is None:
         return "before the job"
@@ -322,7 +322,7 @@ def phase_of(trial: Trial) -> str:
 
 
 def merge_stage(trial: Trial) -> str:
-    """Return the stage that a merge has committed to last; on HBase, where it was in its slices."""
+    """Return the last stage that a merge has committed; on HBase, where it was in its slices."""
     if trial.url.startswith("lmdb:"):
         with LmdbStore(trial.url, trial.folder / "index") as store, store.view() as view:
             for key, value in view.transaction.cursor(view.databases["record"]):

@@ -28,13 +28,13 @@ from tests.support.fingerprint_sets import random_signatures
 
 COMPACTED_DOCUMENTS = 3_000
 SEED = 9  # of the writers' operations
-OPERATIONS = 600  # of each writer
-ROUND_S = 0.3  # the longest time for which the writers are let run between two kills
+OPERATIONS = 600  # per writer
+ROUND_S = 0.3  # the longest time that the writers run between two kills
 
 
 @dataclass(slots=True)
 class Writer:
-    """A writer as far as its acknowledgements tell: `documents` is what the operations before `next` leave."""
+    """A writer's acknowledged state: `documents` is the result of the operations before `next`."""
 
     number: int
     seed: int
@@ -42,7 +42,7 @@ class Writer:
     documents: Documents = field(default_factory=dict)
 
     def acknowledge(self, count: int) -> None:
-        """Skip the next `count` operations."""
+        """Apply the next `count` operations to `documents`."""
         for _ in range(count):
             operation(self.seed, self.number, self.next).apply(self.documents)
             self.next += 1
@@ -51,7 +51,7 @@ class Writer:
         return ("writer", url, self.seed, self.number, self.next, OPERATIONS)
 
     def phase(self, found: Documents) -> str | None:
-        """Return what the operation that was under way had done; None where the index is in no state it may be in."""
+        """Return how far the interrupted operation got; None if the index is in a state that it must not be in."""
         mine = {doc_id: value for doc_id, value in found.items() if doc_id.startswith(f"writer-{self.number}/")}
         following = operation(self.seed, self.number, self.next)
         further = dict(self.documents)
@@ -62,7 +62,7 @@ class Writer:
 
 
 def kill_writers(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
-    """Let two writers write at once, and kill one after the other, again and again."""
+    """Let two writers write at once, and kill one after the other, repeatedly."""
     number = 0
     while tally.kills_of("writers") < kills:
         number += 1
@@ -112,7 +112,7 @@ def _round(writers: Sequence[Writer], url: str, delays: Sequence[float], tally: 
 
 
 def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
-    """Kill what compacts an index, again and again; then let one compaction end."""
+    """Kill a process that compacts an index, repeatedly; then let one compaction finish."""
     trial = folder / "compact"
     with HSimIndex.create(url_in(trial)) as index:
         signatures = random_signatures(rng, crowded(rng, COMPACTED_DOCUMENTS))
@@ -139,7 +139,7 @@ def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Gene
 
 
 def compact_phase(trial: Path) -> str:
-    """Tell from the files that a killed compaction left where it was."""
+    """Return the phase that a killed compaction was in, from the files that it left."""
     if stray_files(trial):
         return "copying"
     return (

@@ -1,4 +1,4 @@
-"""What all kill loops share: a victim in a process of its own, the moment of its death, and what came of it."""
+"""What all kill loops share: a victim in a separate process, the time of its death, and the results."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.stress.victims import READY, Documents
 from tests.support.command_line import is_setting
 from tests.support.fingerprint_sets import flipped
 
-LATEST_S = 120.0  # no victim may take so long
-ORPHANS_S = 60.0  # how long a dead victim's children may live on: on a busy machine one may still be importing
-NOWHERE = 0  # a fingerprint of no document
-PLANTED_BEFORE = 10**9  # a first seen below this was given, not the time of the run
+LATEST_S = 120.0  # no victim may take this long
+ORPHANS_S = 60.0  # time for a dead victim's children to end; on a busy machine one may still be importing
+NOWHERE = 0  # a fingerprint that no document has
+PLANTED_BEFORE = 10**9  # a first_seen below this was in the input; others are the time of the run
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the kills."""
+    """The results of the kills."""
 
     phases: Counter[tuple[str, str]] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
@@ -75,11 +75,11 @@ class Victim:
         return False
 
     def output(self) -> bytes | None:
-        """Return the rest of its output once it is dead; None, and end them, where children of it hold that open."""
+        """Return the rest of its output once it is dead; if children keep it open, end them and return None."""
         try:
             return self.process.communicate(timeout=ORPHANS_S)[0]
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)  # its own session: nobody else is in it
+            os.killpg(self.process.pid, signal.SIGKILL)  # only the victim's own session
             return None
 
     def last_words(self) -> str:
@@ -96,7 +96,7 @@ def victim(*arguments: object) -> Iterator[Victim]:
     command = [sys.executable, "-m", "tests.stress.victims", *map(str, arguments)]
     with (
         tempfile.TemporaryFile() as log,
-        # Unbuffered: what it says soon after READY is read by `output`, so it must not be in a buffer by then.
+        # Unbuffered, because `output` must be able to read what the victim writes right after READY.
         subprocess.Popen(
             command, bufsize=0, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
         ) as process,
@@ -113,12 +113,12 @@ def victim(*arguments: object) -> Iterator[Victim]:
 
 
 def delay(rng: np.random.Generator, whole_s: float) -> float:
-    """Return a moment of a run of `whole_s` seconds, more often an early one: its later parts come in resumed runs."""
+    """Return a moment in a run of `whole_s` seconds, more often early: resumed runs reach the later parts."""
     return float(rng.uniform(0, whole_s * rng.choice([0.3, 1.0])))
 
 
 def contents(url: str) -> Documents:
-    """Return the documents of an index; those that got the time of their run have no first seen."""
+    """Return the documents of an index; a first_seen that is the time of the run becomes -1."""
     with HSimIndex.open(url) as index:
         return {
             document.doc_id: (document.signature, document.first_seen if document.first_seen < PLANTED_BEFORE else -1)
@@ -142,8 +142,8 @@ def check(url: str, tally: Tally, what: str) -> bool:
 
 
 def check_keys(url: str, documents: Documents, tally: Tally, what: str) -> None:
-    """Ask an index for each key of its documents, by nothing else; it must answer with those that share it."""
-    having: dict[tuple[int, ...], set[str]] = {}  # by each part of a key
+    """Query an index by each key of its documents alone; it must return the documents that share it."""
+    having: dict[tuple[int, ...], set[str]] = {}  # ids, by each part of a key
     with HSimIndex.open(url) as index:
         keying = index.store.record.keying
         for doc_id, (signature, _) in documents.items():
@@ -164,13 +164,13 @@ def url_in(folder: Path) -> str:
 
 
 def stray_files(trial: Path) -> int:
-    """Return how many data files and bases lie in an index's folder beside those in force."""
+    """Return how many data files and bases in an index's folder are not in use."""
     index = trial / "index"
     return len(list(index.glob("data.*-*.mdb"))) + len(list(index.glob("base*"))[1:])
 
 
 def crowded(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return fingerprints, two in five of them 0 to 4 bits from one before."""
+    """Return fingerprints, two in five of them 0 to 4 bits from an earlier one."""
     values = rng.integers(0, 2**64, count, np.uint64)
     near = np.flatnonzero(rng.random(count) < 0.4)[1:]
     values[near] = flipped(rng, values[rng.integers(0, near)], rng.integers(0, 5, len(near)))

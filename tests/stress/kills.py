@@ -2,16 +2,16 @@
 
 | victim | what it does | what must hold after every kill, and at the end |
 |---|---|---|
-| `bulk` | `ingest`, in runs that are merged | acknowledged runs are there; at the end all is as undisturbed |
-| `skip`, `tag` | `ingest --on-duplicate …` | acknowledged decisions hold; at the end all is as undisturbed |
+| `bulk` | `ingest`, in runs that are merged | acknowledged runs exist; at the end all is as if undisturbed |
+| `skip`, `tag` | `ingest --on-duplicate …` | acknowledged decisions hold; at the end all is as if undisturbed |
 | `texts` | `ingest` of texts by two worker processes | as `bulk`; no worker outlives its parent |
-| `fitted` | `ingest` into a new index, whose profile is fitted | as `texts`, once the index is there; its table too |
+| `fitted` | `ingest` into a new index, whose profile is fitted | as `texts`, once the index exists; also its table |
 | `writers` | two processes that add, move, remove, compact | all acknowledged calls hold, and at most one more |
-| `compact` | compacts without end | nothing is lost, the next one cleans up |
+| `compact` | compacts continuously | nothing is lost, the next compaction cleans up |
 
-"All" is the index, the counts and the lists. After every kill the index is opened and checked: no problems, and every
-document of before is in it. The same command then goes on, and is killed again. The moments are drawn from a seed; what
-they hit depends on the machine.
+"All" means the index, the counts and the lists. After every kill the index is opened and checked: it must not have
+problems, and must have every earlier document. The same command is then resumed and killed again. A seed determines the
+moments; what they hit depends on the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 SEED = 9
 KILLS = 200
-SHARES = {  # of all kills
+SHARES = {  # shares of all kills
     "bulk": 0.35,
     "skip": 0.15,
     "tag": 0.15,
@@ -38,7 +38,7 @@ SHARES = {  # of all kills
     "writers": 0.15,
     "compact": 0.1,
 }
-DOCUMENTS = 3_000  # of an ingest
+DOCUMENTS = 3_000  # per ingest
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
     begin: Begin = embedded,
     given: Sequence[object] = (),
 ) -> Tally:
-    """Kill each victim as often as `shares` says; return what came of it. `staged` gets the options `given` too."""
+    """Kill each victim as often as `shares` says; return the results. `staged` also gets the options `given`."""
     tally = Tally()
     for number, (name, kills) in enumerate(shares.items()):
         rng = np.random.default_rng([seed, number])
@@ -64,7 +64,7 @@ def run(
 
 
 def outcome(tally: Tally) -> Outcome:
-    """Print what the kills hit; judge what came of them."""
+    """Print what the kills hit; judge the results."""
     for (name, phase), count in sorted(tally.phases.items()):
         print(f"    {count:4} {name}: {phase}")
     return Outcome(

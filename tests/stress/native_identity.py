@@ -2,12 +2,12 @@
 
 | part | texts |
 |---|---|
-| `scripts` | runs of any characters of any script, with layout between them |
-| `words` | words of jieba's dictionary against each other, some cut short |
-| `names` | the same few words again and again |
+| `scripts` | runs of random characters of every script, with layout between them |
+| `words` | adjacent words of jieba's dictionary, some cut short |
+| `names` | the same few words, repeated many times |
 | `sets` | all texts of the labelled sets, with `--data` |
 
-Of the strings each of the first three has a third. All profiles sign all texts; every signature must be the same.
+Each of the first three parts gets a third of the strings. All profiles sign all texts; all signatures must be equal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SEED, TOGETHER, SHOWN = 17, 2_000, 20
 
 
 def differing(profile: Profile, texts: Sequence[str]) -> list[str]:
-    """Return the texts that the two do not sign alike."""
+    """Return the texts for which the two signatures differ."""
 
     def signed(switch: str) -> Signatures:
         os.environ[SWITCH] = switch

@@ -1,16 +1,17 @@
-"""How writes keep the invariant, under a model of HBase: `python -m tests.stress.protocol [--schedules 100000]`.
+"""How writes keep the invariant, on a model of HBase: `python -m tests.stress.protocol [--schedules 100000]`.
 
-In every schedule a few actors run the real store at once: they add, change and remove the same documents, one by one or
-as `ingest` does that skips or tags near-duplicates, query, check and collect. Some changes are only of the key. In half
-of the schedules a document, or both, belongs to one actor alone, which writes `exclusive`. Before each part of each
-call of the gateway another actor may go on, time may pass, a clock may jump, and calls land late, twice or never
-(`tests/support/hbase_model.py`). All is drawn from the schedule's number.
+In every schedule a few actors run the real store at once. They add, change and remove the same documents, one by one or
+like an `ingest` that skips or tags near-duplicates; they also query, check and collect. Some changes affect only the
+key. In half of the schedules one or both documents belong to a single actor, which writes `exclusive`. Before each part
+of each call of the gateway another actor may continue, time may pass, a clock may jump, and calls may land late, twice
+or never (`tests/support/hbase_model.py`). The schedule's number determines everything.
 
-After every write: a register that has a signature implies its listing, all its drawer rows and, by its key, its rows in
-the key drawer. Every query, by distance and by key: a document whose last write was acknowledged before it, with no
-other until its end, is answered as that write says, whatever lands late of those before. At the end: nothing
-acknowledged is lost, `check` finds no problem, and once all is old it leaves the rows that registers count on, and no
-others; so does `collect` before it, in half of the schedules, but for rows of adds that failed.
+After every write, a register that has a signature implies its listing, all its drawer rows and, for its key, its rows
+in the key drawer. For every query, by distance and by key: if a document's last write was acknowledged before the query
+and no other write began before the query's end, the answer agrees with that write, whatever earlier writes land late.
+At the end nothing acknowledged is lost, `check` finds no problem and, once everything is old, leaves exactly the rows
+that registers rely on. In half of the schedules `collect` runs before it and does the same, except for rows of failed
+adds.
 """
 
 from __future__ import annotations
@@ -61,25 +62,25 @@ from tests.support.hbase_model import (
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
 SCHEDULES = 100_000
-PROFILES = ("auto-3", "auto-2")  # by the schedule: keys in parts, and whole ones
-AT_ONCE = 500  # schedules of one task
+PROFILES = ("auto-3", "auto-2")  # keys in parts, and whole ones; schedules use them in turns
+AT_ONCE = 500  # schedules per task
 LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
 DOC_IDS = ("a", "b")
 NEAR, NEARER, FAR = 0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321
-KEY, SHIFTED_KEY = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # two keys, or two with a part in common
+KEY, SHIFTED_KEY = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # whole keys differ; in parts, they share some
 SIGNATURES = (Signature(NEAR, 0, KEY), Signature(NEAR, 0, SHIFTED_KEY), Signature(NEARER), Signature(FAR, 0, KEY))
-FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
+FIRST_SEEN = 7  # always the same, so that a document that comes back gets the same register
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
-HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
-EXCLUSIVE = 0.3  # of documents: written by one actor alone
-JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # of steps: clocks jump, the table is compacted, more than a day passes
-RESTLESS = (0.1, 0.3, 1.0)  # of steps, by the schedule: another actor may go on; where few, one stalls for long
-FAILED = (0.01, 0.01, 0.1)  # of calls, by the schedule
-SHRINK_TRIES = 300  # schedules in which a smaller plan must fail once
+HURRY = (0.6, 0.8, 0.95)  # share of steps in which only a millisecond passes; each schedule picks one
+EXCLUSIVE = 0.3  # share of documents written by a single actor
+JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # shares of steps: clocks jump, compaction, over a day passes
+RESTLESS = (0.1, 0.3, 1.0)  # share of steps after which another actor may continue; if few, actors stall
+FAILED = (0.01, 0.01, 0.1)  # share of calls; each schedule picks one
+SHRINK_TRIES = 300  # a smaller plan must fail in one of this many schedules
 ADDS = {"add": 3, "skip": 1, "tag": 1}
 WRITES = {**ADDS, "remove": 2}
 OTHERS = {"query": 3, "check": 1, "collect": 1, "wait": 2}
-WRONG_CLOCKS_H = (0, 0, -11, 11)  # by the schedule: how far off the clock is by which all writers file what they leave
+WRONG_CLOCKS_H = (0, 0, -11, 11)  # how wrong the clock is with which writers log leftovers
 
 
 class Operation(NamedTuple):
@@ -89,12 +90,12 @@ class Operation(NamedTuple):
     is_exclusive: bool = False
 
 
-Plan = tuple[tuple[Operation, ...], ...]  # of each actor
+Plan = tuple[tuple[Operation, ...], ...]  # the operations of each actor
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is tested: a store, and a gateway to the model; a test breaks either, and may hurry to see it soon."""
+    """What is tested: a store, and a gateway to the model. A test may break either; with `hurry` it fails sooner."""
 
     store: type[HBaseStore] = HBaseStore
     gateway: type[ModelGateway] = ModelGateway
@@ -109,7 +110,7 @@ class Kind:
 
 
 class Violation(Exception):  # noqa: N818
-    """What must hold does not."""
+    """A condition that must hold does not."""
 
 
 class _Aborted(BaseException):
@@ -120,7 +121,7 @@ class _Aborted(BaseException):
 
 
 def plan_of(rng: random.Random) -> Plan:
-    """Draw what each of two to four actors does, and which documents belong to one of them alone."""
+    """Choose at random what each of two to four actors does, and which documents belong to a single actor."""
     actors = range(rng.randint(2, 4))
     owners = {doc_id: rng.choice(actors) for doc_id in DOC_IDS if rng.random() < EXCLUSIVE}
     shared = [doc_id for doc_id in DOC_IDS if doc_id not in owners]
@@ -142,9 +143,9 @@ def _operation(rng: random.Random, doc_ids: Sequence[str], *, is_exclusive: bool
 
 @dataclass(slots=True)
 class Done:
-    """A write from its beginning to its end; one that failed may take effect until its calls have landed.
+    """A write from its beginning to its end; a failed write may take effect until its calls have landed.
 
-    It is made where it found the document otherwise: nothing of the writes that ended before it takes effect then.
+    `is_made`: it found the document in a different state, so writes that ended before it can no longer take effect.
     """
 
     doc_id: str
@@ -162,7 +163,7 @@ class Done:
 
 
 def states(history: Sequence[Done], doc_id: str, began: int, ended: int) -> set[Signature | None] | None:
-    """Return which signatures a document may have throughout [began, ended]; None: it was being written."""
+    """Return which signatures a document may have throughout [began, ended]; None if it was being written."""
     writes = [write for write in history if write.doc_id == doc_id]
     before = [write for write in writes if write.settled < began]
     if any(write.began <= ended for write in writes if write not in before):
@@ -182,7 +183,7 @@ def _follows(other: Done, write: Done) -> bool:
 
 
 class _Crew:
-    """Threads that live as long as the process; one at a time runs, and hands over to another."""
+    """Threads that last as long as the process; one runs at a time, then hands over to another."""
 
     def __init__(self) -> None:
         self.gates: list[threading.Lock] = []
@@ -209,7 +210,7 @@ _crew = _Crew()
 
 
 class Schedule:
-    """One schedule: a plan, and everything else drawn from `seed`."""
+    """One schedule: a plan, and a `seed` for everything else."""
 
     def __init__(self, plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] | None = None) -> None:
         self.plan = plan
@@ -236,7 +237,7 @@ class Schedule:
             self.trace(f"{self.cluster.now - 1_700_000_000_000:>12,} ms  {text}")
 
     def run(self) -> None:
-        """Run it; `Violation` where something does not hold."""
+        """Run the schedule; raise `Violation` if a condition does not hold."""
         self._index().close()
         self._set_clocks()
         _crew.hire(len(self.plan))
@@ -265,7 +266,7 @@ class Schedule:
                     self._operate(number, index, operation)
         except _Aborted:
             pass
-        except BaseException as error:  # handed to the one who waits for the schedule
+        except BaseException as error:  # raised in the thread that waits for the schedule
             self.failure = self.failure or error
         self._alive.remove(number)
         if self._alive:
@@ -274,7 +275,7 @@ class Schedule:
             self._finished.release()
 
     def _pause(self, number: int) -> None:
-        """Let time pass, and let any actor go on."""
+        """Let time pass, and let any actor continue."""
         if self.failure is not None:
             raise _Aborted
         self._pass_time()
@@ -400,8 +401,8 @@ class Schedule:
             raise Violation(f"at the end {left ^ needed} are too many, or too few")
 
     def _check_collected(self, index: HSimIndex) -> None:
-        """Collect by the log alone: it leaves no more than what adds may have left that failed."""
-        for _ in range(3):  # one collects rows, one removed registers whose entries it put a day later
+        """Collect by the log alone; assert that it leaves only what failed adds may have left."""
+        for _ in range(3):  # one run collects rows; a later one the removed registers, logged for a day later
             self.cluster.advance(DAY_MS)
             index.collect()
         allowed = {key for done in self.history if not done.is_acknowledged for key in self.left_by(done)}
@@ -411,7 +412,7 @@ class Schedule:
             raise Violation(f"collect leaves {left - needed - allowed}, and lacks {needed - left}")
 
     def left_by(self, failed: Done) -> Sequence[Key]:
-        """Return what a write that failed may leave for `check --repair`."""
+        """Return what a failed write may leave for `check --repair`."""
         return _row_keys(self.kind.record.keying, failed.doc_id, failed.signature) if failed.signature else ()
 
     def _needed(self) -> set[Key]:
@@ -420,7 +421,7 @@ class Schedule:
         return {key for doc_id, signature in held if signature for key in _row_keys(keying, doc_id, signature)}
 
     def _found(self, signature: Signature | None, query: Signature) -> int | None:
-        """Return the fingerprint under which a query finds a document with a signature."""
+        """Return the fingerprint under which a query finds a document with a signature; None if it does not."""
         if signature is None:
             return None
         is_near = (signature.fingerprint ^ query.fingerprint).bit_count() <= LAYOUT.max_distance
@@ -450,7 +451,7 @@ def _row_keys(keying: Keying, doc_id: str, signature: Signature) -> list[Key]:
 
 
 def failure_of(plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] | None = None) -> str | None:
-    """Run a schedule; return what does not hold in it."""
+    """Run a schedule; return which condition does not hold, if any."""
     try:
         Schedule(plan, seed, kind, trace).run()
     except Violation as violation:
@@ -459,12 +460,12 @@ def failure_of(plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] |
 
 
 def kind_of(number: int) -> Kind:
-    """Return what the schedule of a number tests."""
+    """Return what the schedule with a number tests."""
     return Kind(profile=PROFILES[number % len(PROFILES)])
 
 
 def tasks_of(schedules: int) -> Iterator[tuple[range, Kind]]:
-    """Yield the schedules in parts, each of one kind."""
+    """Yield the numbers of the schedules in parts, each of one kind."""
     for start in range(0, schedules, AT_ONCE):
         for first in range(start, start + len(PROFILES)):
             yield range(first, min(start + AT_ONCE, schedules), len(PROFILES)), kind_of(first)
@@ -480,7 +481,7 @@ def first_failure(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | None:
 
 
 def shrunk(plan: Plan, seed: int, kind: Kind) -> tuple[Plan, int]:
-    """Return a plan without what a failure does not need, and a seed with which it fails."""
+    """Return a plan reduced to what the failure needs, and a seed with which it fails."""
     is_smaller = True
     while is_smaller:
         is_smaller = False
@@ -510,7 +511,7 @@ def show(plan: Plan, seed: int, kind: Kind) -> None:
 
 
 def outcomes(schedules: int) -> Iterator[Outcome]:
-    """Run so many schedules on all cores."""
+    """Run that many schedules on all cores."""
     began = time.monotonic()
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(first_failure, *zip(*tasks_of(schedules), strict=True))

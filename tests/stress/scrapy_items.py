@@ -1,8 +1,8 @@
 """Crawls with every kind of item: `python -m tests.stress.scrapy_items [--pages 500]`.
 
-A site of this machine has groups of near pages, two pages a group or one. For each kind of item of
+A local site has groups of near pages, with one or two pages per group. For each kind of item in
 `tests/support/scrapy_crawl.py`, one crawl drops near-duplicates and one tags them. Every page must be fetched, every
-item must be accounted for, and of each group all but one must be found to be duplicates. The kinds take turns with the
+item must be accounted for, and in each group all but one must be found to be duplicates. The kinds take turns with the
 forms of callbacks and with the reactors.
 """
 
@@ -26,26 +26,26 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 from tests.support.scrapy_crawl import KINDS, UNTAGGABLE, UNUSABLE, Crawl
 
 PAGES = 500
-LINKS = 4  # on a page, to pages that no other page links to: a page that loses its links loses all behind them
+LINKS = 4  # per page, each the only link to its target: a page that loses its links loses all pages behind them
 CRAWL_S = 200
 CALLBACKS = ("parse", "parse_async", "parse_list", "parse_coroutine")
 REACTORS: tuple[dict[str, Any], ...] = ({}, {"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"})
 
 
 class Server(ThreadingHTTPServer):
-    """Takes the connections of many crawls at once; with a short queue some would only time out after minutes."""
+    """Accepts connections of many crawls at once; with a shorter queue some would time out only after minutes."""
 
     request_queue_size = 1_024
 
 
 @contextmanager
 def site(pages: int) -> Iterator[tuple[str, list[str]]]:
-    """Serve so many pages; give the URL of the first one, which leads to all, and the URLs of all."""
+    """Serve that many pages; yield the URL of the first one, which leads to all others, and the URLs of all."""
     shown = dict(islice(texts().items(), pages))
     paths = list(shown)
 
     class Tree(Site):
-        """Pages that link to others, which no other page links to."""
+        """Pages that form a tree: each is linked from only one other page."""
 
         def do_GET(self) -> None:  # noqa: N802 (a name of http.server)
             place = paths.index(self.path)
@@ -77,7 +77,7 @@ def crawled(crawls: Sequence[Crawl]) -> tuple[list[dict[str, Any]], str]:
 
 
 def crawls_of(kinds: Iterable[str], url: str, folder: Path, action: str, **settings: object) -> list[Crawl]:
-    """Return a crawl for each kind of item, with an index of its own; callbacks take turns."""
+    """Return a crawl for each kind of item, with its own index; callbacks take turns."""
     return [
         Crawl(
             [url],
@@ -94,7 +94,7 @@ def group(url: str) -> str:
 
 
 def verdict(kind: str, action: str, told: dict[str, Any], urls: Sequence[str]) -> Outcome:
-    """Return whether every item of a crawl was accounted for, and the right ones were duplicates."""
+    """Judge whether every item of a crawl was accounted for, and the right ones were duplicates."""
     kept, stats = [url for url, _, _ in told["kept"]], told["stats"]
     faults = []
     if Counter([*kept, *told["dropped"]]) != Counter(urls) or told["failed"]:

@@ -1,8 +1,8 @@
-"""A crawl whose store is away for a while: `python -m tests.stress.scrapy_outage [--seconds 10]`.
+"""A crawl whose store is unavailable for a while: `python -m tests.stress.scrapy_outage [--seconds 10]`.
 
-`tests/examples/scrapy_pages.py` claims its pages on an HBase of its own. In the middle of the crawl the gateway stands
-still, behind a proxy that keeps the connections. The crawl must go on by itself, with no page lost, none twice, and all
-planted near-duplicates found.
+`tests/examples/scrapy_pages.py` claims its pages on its own HBase. In the middle of the crawl the gateway is suspended,
+behind a proxy that keeps the connections. The crawl must continue without help: it must not lose or repeat a page, and
+must find all planted near-duplicates.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.support.tcp_proxy import proxied
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "scrapy_pages.py"
 AWAY_S = 10.0
-CLAIMED = 60  # documents after which the gateway stands still
+CLAIMED = 60  # documents after which the gateway is suspended
 
 
 def check(server: HBaseServer, away_s: float) -> Iterator[Outcome]:
     """Crawl with an outage; yield what must hold."""
     with proxied(server.thrift2_port, lambda _: 0) as proxy:
         url = f"hbase://127.0.0.1:{proxy.port}/outage?deadline=120s"
-        with HSimIndex.create(url, distance=6) as index:  # as where it is embedded
+        with HSimIndex.create(url, distance=6) as index:  # as in the embedded index
             crawl = subprocess.Popen([sys.executable, str(EXAMPLE), "--json", "--store", url], stdout=subprocess.PIPE)
             wait_until(lambda: index.count() >= CLAIMED, crawl)
             before = index.count()

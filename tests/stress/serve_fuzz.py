@@ -1,9 +1,9 @@
 """Fuzzed requests to `hsimhash serve`: `python -m tests.stress.serve_fuzz [--requests 10000]`.
 
-Requests that are wrong in a known way must be answered with 4xx: bodies with a part missing, wrong, too long or
-unknown, wrong methods, paths, types and tokens. Right requests with bytes changed at random may be answered with 200 or
-4xx, and bytes that are no HTTP with 400 or a closed connection. None with 5xx; no traceback; right requests are
-answered in between, and afterwards.
+Requests that are wrong in a known way must get 4xx: bodies with a missing, wrong, too long or unknown part, and wrong
+methods, paths, types and tokens. Valid requests with bytes changed at random may get 200 or 4xx; bytes that are not
+HTTP may get 400 or a closed connection. No request may get 5xx or cause a traceback. Valid requests in between and
+afterwards must be answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BAD_JSON = (b"", b"null", b"[]", b"7", b"[" * 100_000, b"\xff\xfe{}", b'{"id": N
 
 
 def bad_body(rng: random.Random) -> tuple[str, bytes]:
-    """Return a path and a body that its call must refuse."""
+    """Return a path and a body that the call at that path must refuse."""
     path = rng.choice(PATHS)
     record: dict[str, object] = {"id": "x"} if path == "/remove" else dict(RIGHT)
     kind = rng.randrange(5)
@@ -48,7 +48,7 @@ def bad_body(rng: random.Random) -> tuple[str, bytes]:
 
 
 def changed(rng: random.Random) -> tuple[str, bytes]:
-    """Return a path and a right body with bytes changed at random."""
+    """Return a path and a valid body with bytes changed at random."""
     body = bytearray(json.dumps(RIGHT | {"id": "fuzz"}).encode())
     for _ in range(rng.randrange(1, 5)):
         place = rng.randrange(len(body))
@@ -60,7 +60,7 @@ def changed(rng: random.Random) -> tuple[str, bytes]:
 
 
 def raw(rng: random.Random, port: int) -> int:
-    """Send bytes that are no HTTP, or a broken request; return the status, 400 where the connection was closed."""
+    """Send bytes that are not HTTP, or a broken request; return the status, or 400 if the connection was closed."""
     head = b"POST /query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     sent = rng.choice(
         [
@@ -84,7 +84,7 @@ def raw(rng: random.Random, port: int) -> int:
 
 
 def wrong(rng: random.Random, caller: Caller) -> int:
-    """Send what fits no call; return the status."""
+    """Send a request that does not match any call; return the status."""
     body = json.dumps(RIGHT).encode()
     kind = rng.randrange(3)
     if kind == 0:
@@ -96,7 +96,7 @@ def wrong(rng: random.Random, caller: Caller) -> int:
 
 
 def check(serving: Serving, requests: int) -> Iterator[Outcome]:
-    """Send so many requests; yield what must hold."""
+    """Send that many requests; yield the outcomes."""
     rng, caller = random.Random(SEED), serving.caller()
     known: Counter[int] = Counter()
     others: Counter[int] = Counter()

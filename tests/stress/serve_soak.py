@@ -1,10 +1,10 @@
 """`hsimhash serve` under load through restarts: `python -m tests.stress.serve_soak [--store lmdb] [--minutes 30]`.
 
-Callers add, move, claim, remove and query documents of their own, which share fingerprints; one asks /healthz all the
-time. Every three minutes the server is restarted, by SIGTERM and by `kill -9` in turn, and on PostgreSQL the database
-too, so that callers meet refused connections and 503, and try again. Each query has the caller's own documents as a
-model of them says. At the end every acknowledged write is in the index, and nothing else; memory and descriptors of
-the worker are as before.
+Callers add, move, claim, remove and query their own documents, which share fingerprints; one calls /healthz
+continuously. Every three minutes the server is restarted, by SIGTERM and `kill -9` in turns, and on PostgreSQL the
+database too, so callers get refused connections and 503, and retry. Each query returns the caller's own documents as
+its model predicts. At the end the index has every acknowledged write and nothing else, and the worker's memory and
+descriptors have not grown.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 from tests.support.serve_process import Caller, Serving, served
 
 SEED, MINUTES, RESTART_S, CALLERS = 36, 30.0, 180.0, 8
-FINGERPRINTS, DOCUMENTS = 50, 200  # of a caller: its documents share them
-PROMPT_S, PROMPT_SHARE = 0.1, 0.999  # of the answers of /healthz
-GROWTH_BYTES, GROWTH_DESCRIPTORS = 64 << 20, 20  # within one life of a worker, after its first half minute
+FINGERPRINTS, DOCUMENTS = 50, 200  # per caller; its documents share its fingerprints
+PROMPT_S, PROMPT_SHARE = 0.1, 0.999  # time limit for /healthz, and the share of answers that must meet it
+GROWTH_BYTES, GROWTH_DESCRIPTORS = 64 << 20, 20  # limits for the life of a worker, after its first half minute
 WARM_S, LOOK_S = 30.0, 5.0
 
 
 class SoakCaller(threading.Thread):
-    """A caller with documents of its own: `held` is what the index must have of them."""
+    """A caller with its own documents: `held` are those that the index must have."""
 
     def __init__(self, number: int, soak: Soak) -> None:
         super().__init__(daemon=True)
@@ -55,7 +55,7 @@ class SoakCaller(threading.Thread):
         try:
             while not self.soak.is_over.is_set():
                 self.query() if self.rng.random() < 0.5 else self.write()
-        except Exception as error:  # what a thread met is told at the end
+        except Exception as error:  # reported at the end
             self.faults.append(f"{type(error).__name__}: {error}")
         finally:
             self.hang_up()
@@ -85,7 +85,7 @@ class SoakCaller(threading.Thread):
         self.queries += 1
 
     def answered(self, path: str, body: object) -> Any:
-        """Return the answer, however often it takes: any call may be sent again."""
+        """Retry a call until it is answered, and return the answer; every call may be repeated."""
         while True:
             with suppress(OSError, http.client.HTTPException):
                 self.caller = self.caller or Caller(self.soak.port)
@@ -99,17 +99,17 @@ class SoakCaller(threading.Thread):
             time.sleep(0.05)
 
     def hang_up(self) -> None:
-        """Close the connection; the next call makes another."""
+        """Close the connection; the next call opens a new one."""
         if self.caller is not None:
             self.caller.connection.close()
         self.caller = None
 
 
 class Life:
-    """What the worker of one server needs, from when it is warm."""
+    """The resources that one server's worker uses once it is warm."""
 
     def __init__(self, serving: Serving, warm_s: float) -> None:
-        # Beside the workers, Python has a process that keeps track of what they share.
+        # Besides the workers, Python runs a process that tracks their shared resources.
         self._pids = [pid for pid in children_of(serving.process.pid) if b"resource_tracker" not in _command(pid)]
         assert len(self._pids) == 1, self._pids
         self._warm_s = time.monotonic() + warm_s
@@ -117,7 +117,7 @@ class Life:
         self.growth = 0, 0
 
     def look(self) -> None:
-        """Note how many bytes and descriptors have come since the first look at a warm worker."""
+        """Note how much memory and descriptors have grown since the first look at a warm worker."""
         if time.monotonic() < self._warm_s:
             return
         held = (
@@ -134,7 +134,7 @@ def _command(pid: int) -> bytes:
 
 
 def probe(port: Synchronized[int], told: Connection) -> None:
-    """Ask /healthz until `told` is written to; then tell how many answers came and how long each late one took."""
+    """Call /healthz until `told` is written to; then send back the number of answers and the times of late ones."""
     asked, late_ms, caller, asked_port = 0, [], None, 0
     while not told.poll(0.02):
         began_s, now = time.perf_counter(), port.value
@@ -143,7 +143,7 @@ def probe(port: Synchronized[int], told: Connection) -> None:
                 caller, asked_port = Caller(now), now
             caller.call("/healthz")
         except (OSError, http.client.HTTPException):
-            caller = None  # it is being restarted
+            caller = None  # the server is being restarted
             continue
         asked, took_s = asked + 1, time.perf_counter() - began_s
         if took_s > PROMPT_S and now == port.value:
@@ -152,7 +152,7 @@ def probe(port: Synchronized[int], told: Connection) -> None:
 
 
 class Soak:
-    """Serves an index through restarts while callers call; `outcomes` are what must hold."""
+    """Serves an index through restarts while callers use it; `outcomes` judges the results."""
 
     def __init__(self, url: str, minutes: float, database: PostgresqlServer | None) -> None:
         self.url, self.database, self.total_s = url, database, minutes * 60
@@ -167,11 +167,11 @@ class Soak:
 
     @property
     def port(self) -> int:
-        """Where the server is; where none listens while it is being restarted."""
+        """The server's port; during a restart, a port without a listener."""
         return int(self._port.value)
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Run it all."""
+        """Run the soak; yield the outcomes."""
         callers = [SoakCaller(number, self) for number in range(CALLERS)]
         self._prober.start()
         end_s = time.monotonic() + self.total_s
@@ -185,7 +185,7 @@ class Soak:
         yield from self._judged(callers)
 
     def _live(self, end_s: float, callers: list[SoakCaller]) -> None:
-        """Serve for a while; then stop, in turn by SIGTERM and by `kill -9`, the database in the middle."""
+        """Serve for a while, restart the database in the middle, then stop by SIGTERM and `kill -9` in turns."""
         with served(self.url) as serving:
             self._port.value = serving.port
             life = Life(serving, min(WARM_S, self.life_s / 4))
@@ -200,7 +200,7 @@ class Soak:
                     self.database.start()
                     middle_s = until_s
             if until_s >= end_s:
-                self.is_over.set()  # while it still answers: each caller's last call is acknowledged
+                self.is_over.set()  # while the server still answers, so that each caller's last call is acknowledged
                 for caller in callers:
                     caller.join()
                 self._told.send("over")

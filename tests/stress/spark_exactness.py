@@ -1,9 +1,9 @@
 """The same answers on Spark as on one machine: `python -m tests.stress.spark_exactness [--data DIR]`.
 
-Pairs, clusters and lists of `hsimhash.spark.dedup_files` against those of `hsimhash.dedup`: on all labelled texts, with
-keys of both kinds, by stars and by components; on random fingerprints of which some lie near others; on fingerprints
-of which 30 % are one of ten; and on signatures of which half share keys, of both kinds, in one task and in many.
-Tables are compared row by row. Texts come through a pipe to one machine: so sketches alone decide there too.
+Compares pairs, clusters and lists of `hsimhash.spark.dedup_files` with those of `hsimhash.dedup`: on all labelled
+texts, with keys of both kinds, by stars and by components; on random fingerprints, some near others; on fingerprints of
+which 30 % have one of ten values; and on signatures, half of which share keys, of both kinds, in one task and in many.
+Tables are compared row by row. The single machine reads texts from a pipe, so that it also decides by sketches alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SEED = 59
 RANDOM, NEAR_SHARE = 1_000_000, 0.2
 CROWD, CROWD_SHARE = 300_000, 0.3
 KEYED = 60_000
-MOST = 4  # bits between near ones
+MOST = 4  # distance between near ones, in bits
 FIELD = "fingerprint"
 PROFILES = {Keying.WHOLE: "auto-2", Keying.IN_PARTS: "auto-3"}
 
@@ -51,7 +51,7 @@ class Case(NamedTuple):
 
     path: Path
     profile: str
-    field: str | None = None  # of fingerprints
+    field: str | None = None  # the field with the fingerprints
     method: Method = METHODS[0]
     at_once: int = PAIR_LIMITS.single_task
 
@@ -60,7 +60,7 @@ class Case(NamedTuple):
 
 
 def written(path: Path, values: Numbers) -> Path:
-    """Write fingerprints as JSON lines, ids in no order."""
+    """Write fingerprints as JSON lines, with ids in random order."""
     ids = page_ids(0, len(values))
     order = np.random.default_rng(SEED).permutation(len(values)).tolist()
     lines = (f'{{"id": "{ids[place]}", "fingerprint": "{int(values[place]):016x}"}}\n' for place in order)
@@ -77,7 +77,7 @@ def rows(path: Path) -> list[str]:
 
 @contextmanager
 def piped(path: Path, pipe: Path) -> Iterator[Path]:
-    """Give a pipe in which the lines of a packed file come."""
+    """Yield a pipe that delivers the lines of a packed file."""
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.decompress(path.read_bytes())))
     writer.start()
@@ -86,7 +86,7 @@ def piped(path: Path, pipe: Path) -> Iterator[Path]:
 
 
 def compared(spark: SparkSession, case: Case, folder: Path) -> Iterator[Outcome]:
-    """Run both ways on a file; yield whether they agree."""
+    """Deduplicate a file both ways; yield whether the results agree."""
     profile = Profile.named(case.profile)
     reading = InputOptions("jsonl", fingerprint_field=case.field, has_signatures=profile.makes_signatures)
     one, many = folder / "one", folder / "many"

@@ -1,8 +1,9 @@
 """`spark bulk-load` of many documents, killed and resumed: `python -m tests.stress.spark_load [--documents 10000000]`.
 
 The job and its JVM are killed by `kill -9` while tasks write files, and again while HBase takes the files; the same
-command must go on. Then the table must have every document, a checked sample no problem, and queries their documents.
-It prints how long each step takes, how large the stage gets, and what that means for 1,000,000,000 documents.
+command must resume. Then the table must have every document, `check` must not find a problem in a sample, and queries
+must find their documents. Prints how long each step takes, how large the stage gets, and what that means for
+1,000,000,000 documents.
 """
 
 from __future__ import annotations
@@ -33,21 +34,21 @@ SEED = 71
 DOCUMENTS, QUERIES, SAMPLE = 1_000_000, 2_000, 10_000
 BILLION = 1_000_000_000
 KILLED_IN = ("writing files", "loading rows")
-INTO_S = 3.0  # after a step begins
+INTO_S = 3.0  # seconds after the beginning of a step
 
 
 @dataclass
 class Steps:
-    """How long the steps of a command take, by what it prints when they begin; and how large its stage gets.
+    """How long the steps of a command take, by the lines that it prints when they begin; and how large its stage gets.
 
-    Of several runs the first counts that ends a step: those that resume do less.
+    A step's time is that of the first run that completes it, because resumed runs do less.
     """
 
     taken_s: dict[str, float] = field(default_factory=dict)
     stage_bytes: int = 0
 
     def run(self, words: list[object], stage: Path, killed_in: str | None) -> bool:
-        """Run the command, or kill it soon after a step begins; return whether it ended by itself."""
+        """Run the command, or kill it soon after a step begins; return whether it ended on its own."""
         process = subprocess.Popen(
             [*PROGRAM, *map(str, words)],
             stderr=subprocess.PIPE,
@@ -77,7 +78,7 @@ class Steps:
         return True
 
     def print_costs(self, documents: int) -> None:
-        """Print what each step takes, here and of a billion documents."""
+        """Print the time and size of each step, here and for a billion documents."""
         for step, taken_s in self.taken_s.items():
             hours = taken_s / documents * BILLION * (os.cpu_count() or 1) / 3_600
             print(f"    {step}: {taken_s:.1f} s; a billion: {hours:,.1f} hours of one core, HBase's share included")
@@ -86,7 +87,7 @@ class Steps:
 
 
 def outcomes(server: HBaseServer, folder: Path, documents: int) -> Iterator[Outcome]:
-    """Load, killed twice, and compare."""
+    """Load with two kills, and compare the results."""
     fingerprints = random_fingerprints(np.random.default_rng(SEED), documents)
     given, steps, layout = folder / "given.parquet", Steps(), Layout.parse("10")
     write_parquet(given, fingerprints)

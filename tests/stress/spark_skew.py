@@ -1,9 +1,9 @@
 """Skewed documents on Spark: `python -m tests.stress.spark_skew [--large] [--cluster]`.
 
-`hsimhash spark dedup` of 150,000 texts, half of them in ten clusters; also empty texts, one of 10 MB, and invalid
-records. The results must be those of `hsimhash dedup`. It prints how much longer than the median task the longest one
-of a stage takes, and how long the job takes compared with as many unrelated texts. With `--large` there are 1,000,000
-texts. With `--cluster` the tasks run in an executor of its own, so that many tasks cluster the texts, not one.
+Runs `hsimhash spark dedup` on 150,000 texts, half of them in ten clusters; also on empty texts, one of 10 MB, and
+invalid records. The results must be those of `hsimhash dedup`. Prints the ratio of a stage's longest task to its median
+task, and of the job's time to that for the same number of unrelated texts. With `--large` there are 1,000,000 texts.
+With `--cluster` the tasks run in a separate executor, so that many tasks cluster the texts instead of one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.programs import Outcome, options, print_bar, print_conditions
 from tests.support.spark_session import event_log, longest_to_median, task_times
 
 SEED = 61
-SIZE, LARGE = 150_000, 1_000_000  # more than one task clusters by itself
+SIZE, LARGE = 150_000, 1_000_000  # more than a single task clusters
 CLUSTERS, SHARE, EMPTY_SHARE, LONG_BYTES = 10, 0.5, 0.02, 10 << 20
 LONG_TASK_MS = 1_000
 CLUSTER = "local-cluster[1,2,4096]"
@@ -51,7 +51,7 @@ def write_skewed(path: Path, count: int) -> None:
 
 
 def spark_dedup(path: Path, out: Path, events: Path, master: str) -> float:
-    """Run the command with Spark's defaults; return the seconds that it takes."""
+    """Run the command with Spark's defaults; return how many seconds it takes."""
     conf = out.with_suffix(".conf")
     conf.mkdir()
     lines = (f"{name} {value}\n" for name, value in event_log(events).items())
@@ -69,7 +69,7 @@ def spark_dedup(path: Path, out: Path, events: Path, master: str) -> float:
 
 
 def outcomes(folder: Path, count: int, master: str) -> Iterator[Outcome]:
-    """Compare, and print how evenly the work is spread."""
+    """Compare the results, and print how evenly the work is spread."""
     unrelated, skewed = folder / "unrelated.jsonl", folder / "skewed.jsonl"
     write_documents(unrelated, count, 0)
     write_skewed(skewed, count)

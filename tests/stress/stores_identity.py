@@ -1,11 +1,11 @@
-"""An index that goes and comes back under its writers: `python -m tests.stress.stores_identity --store NAME`.
+"""An index that disappears and returns during writes: `python -m tests.stress.stores_identity --store NAME`.
 
-Eight processes write while the index is dropped and created again, with another layout and profile, while its keys are
-flushed, its table is truncated, and while its server is killed and started again: Redis keeps nothing but snapshots
-that are made now and then, or its cluster's masters keep nothing at all. A writer that gets an error that is not
-retryable notes that what it has written may be lost, and opens the index again. At the end each writes once more. Then
-every document that was acknowledged to a writer since its last such error is in the index, as it was written, and
-`check` finds no problem; on HBase it repairs first what the writers of another index had left in this one.
+Eight processes write while the index is dropped and created again with another layout and profile, while its keys are
+flushed, while its table is truncated, and while its server is killed and restarted: Redis keeps only occasional
+snapshots, or the masters of its cluster keep nothing at all. A writer that gets an error that cannot be retried notes
+that its writes may be lost, and opens the index again. At the end each writes once more. Then every document that was
+acknowledged to a writer since its last such error is in the index as it was written, and `check` finds no problem; on
+HBase it first repairs what the writers of another index left in this one.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ KINDS = tuple(
     (layout, profile) for profile in ("auto-1", "auto-2", "auto-3") for layout in ("4", "10")
 )  # layout, profile
 UP_S = (0.1, 0.5)  # between two rounds
-END_S = 120.0  # in which the writers end
+END_S = 120.0  # within which the writers end
 
 
 class Written(NamedTuple):
-    """What a writer has acknowledged since its last error, how many batches in all, and how many errors."""
+    """What was acknowledged to a writer since its last error, its total number of batches, and its number of errors."""
 
     held: dict[str, int]
     batches: int
@@ -81,7 +81,7 @@ def write(url: str, number: int, started: Barrier, is_over: Event, told: Queue[W
 
 
 def add(index: HSimIndex, signatures: Signatures, ids: list[str]) -> None:
-    """Add documents, again after an error that may pass."""
+    """Add documents; retry after an error that is retryable."""
     while True:
         try:
             index.add_many(signatures, ids, first_seen=1)
@@ -93,14 +93,14 @@ def add(index: HSimIndex, signatures: Signatures, ids: list[str]) -> None:
 
 
 class Place:
-    """Where an index is made, and what may happen to it."""
+    """The place of an index, and what may happen to it."""
 
     def __init__(self, url: str, rng: np.random.Generator) -> None:
         self.url, self.rng = url, rng
         self.actions: dict[str, Callable[[], None]] = {"drop": self.drop}
 
     def make(self) -> None:
-        """Create an index unless a whole one is there; what is left of one is dropped."""
+        """Create an index unless a complete one exists; drop the remains of an incomplete one first."""
         layout, profile = KINDS[self.rng.integers(len(KINDS))]
         with suppress(HsimhashError):
             HSimIndex.open(self.url).close()
@@ -114,7 +114,7 @@ class Place:
 
 
 class HBaseTable(Place):
-    """A table, which may be left without a record."""
+    """A table, which may lose its record."""
 
     def __init__(self, gateways: Gateways, rng: np.random.Generator) -> None:
         super().__init__(table_url(gateways, "identity"), rng)
@@ -140,7 +140,7 @@ def restart(server: RedisServer) -> None:
 
 
 def shaken(place: Place, rounds: int, writers: int) -> Iterator[Outcome]:
-    """Let things happen to an index under its writers; judge what came of it."""
+    """Let things happen to an index while writers use it; judge the results."""
     place.make()
     context, counts = multiprocessing.get_context("spawn"), dict.fromkeys(place.actions, 0)
     started, is_over, told = context.Barrier(writers + 1), context.Event(), context.Queue()
@@ -167,7 +167,7 @@ def shaken(place: Place, rounds: int, writers: int) -> Iterator[Outcome]:
 
 def judged(url: str, written: list[Written], counts: Mapping[str, int]) -> Iterator[Outcome]:
     with HSimIndex.open(url) as index:
-        if not index.store.is_atomic:  # what fell into it that was for another one
+        if not index.store.is_atomic:  # repair what was written to it but meant for another index
             index.check(repair=True)
         there = {document.doc_id: document.fingerprint for document in index.documents()}
         report = index.check()
@@ -184,7 +184,7 @@ def judged(url: str, written: list[Written], counts: Mapping[str, int]) -> Itera
 
 
 def outcomes(store: str, folder: Path, rounds: int, seed: int, writers: int = WRITERS) -> Iterator[Outcome]:
-    """Shake an index on a store, with the servers that it needs."""
+    """Run `shaken` on a store, with the servers that it needs."""
     rng = np.random.default_rng(seed)
     with ExitStack() as stack:
         if store == "lmdb":

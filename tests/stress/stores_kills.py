@@ -1,11 +1,11 @@
 """`kill -9` of a server under load: `python -m tests.stress.stores_kills --store NAME [--kills 30]`.
 
-PostgreSQL has its defaults. Redis keeps an AOF that is synced before each reply; then one that is synced every second.
-Writers add, move and remove documents of their own, which share fingerprints and parts of keys, readers ask for others
-that stay, by all of their signature and by its key alone; there are an index with keys in parts and one without keys.
-The server is killed at random moments, and started again. All go on by themselves. After each kill every document is as
-its last acknowledged write left it, but for what was acknowledged within the time that the setting allows to lose; the
-others are as they were, and at the end `check` finds no problem.
+PostgreSQL uses its defaults. Redis has an AOF that is synced before each reply; then one that is synced every second.
+Writers add, move and remove their own documents, which share fingerprints and parts of keys. Readers query other
+documents that stay, by their whole signature and by the key alone. There is an index with keys in parts and one without
+keys. The server is killed at random moments and restarted; all processes continue without help. After each kill every
+document is as its last acknowledged write left it, except for writes within the time that the setting allows to lose.
+The other documents are unchanged, and at the end `check` finds no problem.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tests.support.redis_server import DURABLE, redis_running
 
 SEED, KILLS, WRITERS = 7, 30, 2
 PROFILES = ("auto-3", "auto-1")  # of the indexes
-SIGNATURES = 2_000  # that documents have, around 50 fingerprints
+SIGNATURES = 2_000  # shared by the documents, around 50 fingerprints
 FIXED, CHANGING, BATCH = 200, 2_000, 50
-NOWHERE = 0  # a fingerprint of no document
+NOWHERE = 0  # a fingerprint that no document has
 UP_S = (0.1, 0.6)  # between two kills
 EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
-EVERY_SECOND_S = 2.0  # a server whose disk is busy waits for so long before it writes
+EVERY_SECOND_S = 2.0  # a server with a busy disk waits this long before it writes
 
 
 class Server(Protocol):
-    """A server of the tests' own."""
+    """One of the tests' own servers."""
 
     def url(self, name: str, /) -> str: ...
 
@@ -52,9 +52,9 @@ class Server(Protocol):
 
 
 class Load:
-    """A writer and a reader in threads of their own, and what of their documents the index must hold.
+    """A writer and a reader, each in its own thread, and which of their documents the index must have.
 
-    `lossy_s`: a kill may lose what was acknowledged within so long before it.
+    `lossy_s`: a kill may lose what was acknowledged within this time before it.
     """
 
     def __init__(self, url: str, number: int, seed: int, lossy_s: float) -> None:
@@ -81,13 +81,13 @@ class Load:
         try:
             while not self.is_over.is_set():
                 work()  # type: ignore[operator]
-        except Exception as error:  # what a thread met is told at the end
+        except Exception as error:  # reported at the end
             self.faults.append(f"{type(error).__name__}: {error}")
 
     def _write(self) -> None:
         try:
             self._change()
-        except CorruptionError:  # what was acknowledged has been lost, and this was not stored
+        except CorruptionError:  # acknowledged writes were lost, and this one was not stored
             if not self.lossy_s:
                 raise
 
@@ -114,7 +114,7 @@ class Load:
         self.queries += 1
 
     def judge(self, there: dict[str, Signature], killed_s: float) -> None:
-        """Compare what is there after a kill with what was acknowledged; from then on what is there counts."""
+        """Compare the documents after a kill with the acknowledged ones; from then on they count as acknowledged."""
         found = {doc_id: one for doc_id, one in there.items() if doc_id.startswith(f"{self.number} ")}
         expected = self.fixed | self.held
         for doc_id in found.keys() | expected.keys():
@@ -126,13 +126,13 @@ class Load:
         self.held = {doc_id: one for doc_id, one in found.items() if doc_id not in self.fixed}
 
     def stop(self) -> None:
-        """Stop both."""
+        """Stop the writer and the reader."""
         self.is_over.set()
         for thread in self.threads:
             thread.join()
 
     def outcome(self) -> Outcome:
-        """Return what came of it."""
+        """Return the outcome."""
         lost = f"{self.lost} documents were not as acknowledged"
         if self.lossy_s:
             lost += f" (at most {self.oldest_s:.2f} s before a kill, {self.lossy_s:g} s allowed)"
@@ -144,14 +144,14 @@ class Load:
 
 
 def shared_signatures(seed: int) -> Signatures:
-    """Return the signatures that documents of all writers have."""
+    """Return the signatures that all writers' documents share."""
     rng = np.random.default_rng(seed)
     centres = rng.integers(0, 2**64, 50, np.uint64)
     return random_signatures(rng, rng.choice(centres, SIGNATURES) ^ rng.integers(0, 4, SIGNATURES, np.uint64))
 
 
 def judge_all(of_index: Mapping[str, list[Load]], killed_s: float) -> None:
-    """Judge all after a kill, while none writes: what is in an index is read once."""
+    """Judge all loads after a kill, while none of them writes; read each index only once."""
     with ExitStack() as stack:
         for load in chain.from_iterable(of_index.values()):
             stack.enter_context(load.calling)
@@ -162,7 +162,7 @@ def judge_all(of_index: Mapping[str, list[Load]], killed_s: float) -> None:
 
 
 def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s: float = 0) -> Iterator[Outcome]:
-    """Kill a running server so many times under load; judge what came of it."""
+    """Kill a running server that many times under load; judge the results."""
     rng, of_index = np.random.default_rng(seed + 1), {}
     for number, profile in enumerate(PROFILES):
         url = server.url(f"pages_{number}")
@@ -183,7 +183,7 @@ def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s
 
 
 def outcomes_of(url: str, loads: list[Load], kills: int) -> Iterator[Outcome]:
-    """Judge what the writers and readers of an index met, and what it is."""
+    """Judge the results of an index's writers and readers, and its contents."""
     for load in loads:
         load.index.close()
         yield load.outcome()

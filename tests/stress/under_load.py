@@ -1,8 +1,8 @@
 """All tests on a busy machine: `python -m tests.stress.under_load [--runs 10] [--load 6] [--tests FILES]`.
 
-`--load` processes keep the machine busy without a pause: they compute, and every third writes files and syncs them. The
-first run is that of a bare machine: `make test test-servers` in a fresh clone of what is committed, with a home and a
-TMPDIR of its own, so that the caches of pip, Maven and jieba are empty. Every run must be green and leave no process.
+`--load` processes keep the machine busy without a pause: they compute, and every third writes and syncs files. The
+first run simulates a bare machine: `make test test-servers` in a fresh clone of HEAD, with its own home and TMPDIR, so
+that the caches of pip, Maven and jieba are empty. Every run must be green and must not leave a process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 RUNS, LOAD = 10, 6
 TOP = Path(__file__).parents[2]
-MARK = "TESTS_UNDER_LOAD"  # in the environment of all that a run starts
+MARK = "TESTS_UNDER_LOAD"  # in the environment of every process that a run starts
 WRITTEN_BYTES = 64 << 20
 FAREWELL_S = 120.0  # a test's HBase ends a while after its last user
 END = re.compile(r"^=+ (.*(?:passed|failed|error).*) =+$|^(\d+ (?:passed|failed).*)$", re.MULTILINE)
@@ -33,7 +33,7 @@ END = re.compile(r"^=+ (.*(?:passed|failed|error).*) =+$|^(\d+ (?:passed|failed)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one run: its log, the processes that it left, by pid."""
+    """The result of one run: its log, and the processes that it left, by pid."""
 
     code: int
     seconds: float
@@ -53,7 +53,7 @@ class Run:
 
 
 def write(folder: Path, is_over: Any, begun: Callable[[], None]) -> None:
-    """Keep a disk busy, for `beside`; end with the parent too, however that ends."""
+    """Keep a disk busy, for `beside`; also end when the parent ends, for whatever reason."""
     parent, path = os.getppid(), folder / str(os.getpid())
     begun()
     while not is_over.is_set() and os.getppid() == parent:
@@ -66,7 +66,7 @@ def write(folder: Path, is_over: Any, begun: Callable[[], None]) -> None:
 
 
 def run(tests: str, folder: Path, *, is_bare: bool) -> Run:
-    """Run the tests once, with files of their own in `folder`."""
+    """Run the tests once, with their own files in `folder`."""
     mark = f"{os.getpid()}-{folder.name}"
     environment = {**os.environ, MARK: mark, "TMPDIR": str(folder / "tmp")}
     for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
@@ -89,7 +89,7 @@ def run(tests: str, folder: Path, *, is_bare: bool) -> Run:
 
 
 def end_rest(mark: str) -> dict[int, str]:
-    """Wait for the last processes of a run; end those that do not end by themselves, and return them."""
+    """Wait for the last processes of a run; end and return those that do not end on their own."""
     deadline = time.monotonic() + FAREWELL_S
     while (left := marked(mark)) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -103,7 +103,7 @@ def marked(mark: str) -> dict[int, str]:
     """Return the command lines of the processes whose environment has a run's mark."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # ended, or another user's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
                 found[int(folder.name)] = (
                     (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def outcomes(tests: str, runs: int, folder: Path) -> Iterator[Outcome]:
-    """Run the tests so often; print the logs of runs that are not green."""
+    """Run the tests `runs` times; print the logs of runs that are not green."""
     for number in range(runs):
         done = run(tests, folder / str(number), is_bare=number == 0)
         yield Outcome(done.is_green, f"run {number + 1} of {runs}: {done.told()}")

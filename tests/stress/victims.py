@@ -1,8 +1,8 @@
 """What `kills` kills: `python -m tests.stress.victims program ARGUMENT…`, `… writer URL SEED WRITER FROM TO` or
 `… compact URL TIMES`.
 
-`program` is hsimhash's own, with runs and commits so small that a kill falls into every phase. `writer` carries out
-the operations of `operation`, and acknowledges each on stdout by its number. All say `ready` before they begin.
+`program` is hsimhash's own, with runs and commits so small that kills hit every phase. `writer` carries out the
+operations of `operation`, and acknowledges each by printing its number. All print `ready` before they begin.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hsimhash.store.lmdb.files import BaseLimits
 from tests.support.fingerprint_sets import keys_in_parts
 
 READY = b"ready\n"
-IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
-OWN_FINGERPRINTS = 4  # that a document may have: few, so that a sketch or a key often changes alone
-SKETCHES, KEYS = 3, 20  # one of each is none
-GROUP = 4  # of so many keys most share some parts
-MOST_DOCUMENTS = 8  # in one operation
+IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move and share fingerprints
+OWN_FINGERPRINTS = 4  # per document: few, so that often only a sketch or a key changes
+SKETCHES, KEYS = 3, 20  # one of each means none
+GROUP = 4  # keys per group; most share some parts
+MOST_DOCUMENTS = 8  # per operation
 COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
 
 BASED = BaseLimits(documents=100)  # so small that embedded indexes get a base
@@ -36,13 +36,13 @@ Documents = dict[str, tuple[Signature, int]]  # signature and first seen of an i
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call of the index: (id, signature, first seen) of what is added; of what is removed the ids count."""
+    """One call of the index: (id, signature, first seen) of each document; for removals only the ids count."""
 
     kind: Literal["add", "remove", "compact"]
     documents: tuple[tuple[str, Signature, int], ...] = ()
 
     def apply(self, documents: Documents) -> None:
-        """Do to a model what the call does to the index."""
+        """Apply the call to a model of the index."""
         last = {doc_id: (signature, seen) for doc_id, signature, seen in self.documents}
         for doc_id, document in last.items():
             if self.kind == "remove":
@@ -52,7 +52,7 @@ class Operation:
 
 
 def operation(seed: int, writer: int, number: int) -> Operation:
-    """Return the operation of a number; each writer has ids of its own, but all share fingerprints and keys."""
+    """Return the operation with a number; each writer has its own ids, but all share fingerprints and keys."""
     rng = np.random.default_rng([seed, writer, number])
     share = rng.random()
     if share < COMPACT_SHARE:
@@ -75,12 +75,12 @@ def operation(seed: int, writer: int, number: int) -> Operation:
 
 def _doc_id(writer: int, number: int) -> str:
     doc_id = f"writer-{writer}/{number}"
-    return f"{doc_id}/{'long ' * 120}{number}" if number % 7 == 0 else doc_id  # some do not fit LMDB's keys
+    return f"{doc_id}/{'long ' * 120}{number}" if number % 7 == 0 else doc_id  # some are too long for LMDB's keys
 
 
 def program(arguments: Sequence[str]) -> None:
     """Run hsimhash."""
-    # All before a kill: while they are imported it would tell nothing.
+    # Import all before a kill, because a kill during imports would not test anything.
     import hsimhash.cli.bulk_load
     import hsimhash.cli.ingest
     import hsimhash.settings
@@ -106,7 +106,7 @@ def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
             one = operation(seed, number, done)
             doc_ids = [doc_id for doc_id, _, _ in one.documents]
             if one.kind == "compact":
-                with suppress(StoreBusyError):  # the other writer has it open
+                with suppress(StoreBusyError):  # the other writer has the index open
                     index.compact()
             elif one.kind == "remove":
                 index.remove(doc_ids)
@@ -116,7 +116,7 @@ def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
 
 
 def compact(url: str, times: str) -> None:
-    """Compact an index so many times."""
+    """Compact an index that many times."""
     from hsimhash import HSimIndex
 
     BACKEND.limits = BASED

@@ -1,4 +1,4 @@
-"""Web archives in small, made by hand so that they can be damaged at will."""
+"""Small web archives, made by hand so that they can be damaged at will."""
 
 from __future__ import annotations
 

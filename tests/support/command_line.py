@@ -1,4 +1,4 @@
-"""Running the command line in the tests: in this process, in one of its own, and on a terminal."""
+"""Run the command line in the tests: in this process, in a separate one, and on a terminal."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from hsimhash.index import HSimIndex
 from hsimhash.native_package import SWITCH
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
-ANSWER_S = 10.0  # in which a prompt that was answered shows what follows
+ANSWER_S = 10.0  # within which a command shows more after its prompt is answered
 PATIENCE_S = 120.0
 DOCUMENTS = {"a": 0b0001, "b": 0b0011, "中文": 0b0111, "far": 2**64 - 1}
 
 
 def is_setting(name: str) -> bool:
-    """Tell whether a variable is a setting of the shell, which no command of a test gets."""
+    """Return whether a variable is a setting of the shell that commands under test must not see."""
     return name.startswith("HSIMHASH_") and name != SWITCH
 
 
 def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str] | None = None) -> Result:
-    """Run a command in this process, with no settings but those of `environment`."""
+    """Run a command in this process, with only the settings in `environment`."""
     cleared = {name: None for name in os.environ if is_setting(name)}
     variables = {**cleared, "HOME": "/nonexistent", **(environment or {})}
     return CliRunner().invoke(main, arguments, input=given, env=variables, prog_name="hsimhash")
@@ -42,7 +42,7 @@ def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str]
 def own_process(
     *arguments: str | bytes, environment: Mapping[str, str] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process of its own, through pipes; `options` are those of Popen."""
+    """Start a command in a separate process with pipes; `options` are those of Popen."""
     kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
     variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -50,23 +50,23 @@ def own_process(
 
 
 def run_apart(*arguments: str | bytes, given: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
-    """Run a command in a process of its own until it ends; `options` are those of `own_process`."""
+    """Run a command in a separate process until it ends; `options` are those of `own_process`."""
     process = own_process(*arguments, **options)
     shown, told = process.communicate(given)
     return subprocess.CompletedProcess(process.args, process.returncode, shown, told)
 
 
 def send(process: subprocess.Popen[bytes], given: bytes) -> None:
-    """Write into a process's stdin, which stays open."""
+    """Write to a process's stdin, which stays open."""
     process.stdin.write(given)
     process.stdin.flush()
 
 
 def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:
-    """Run a command on a terminal, type `typed` once it shows `asked`; return its exit code and all that was shown.
+    """Run a command on a terminal and type `typed` once it shows `asked`; return its exit code and all output.
 
-    What was typed is typed again while the command shows nothing more: a Ctrl-C that comes between the prompt and the
-    wait for a key is seen only with the next key.
+    Types `typed` again while the command shows nothing more: a Ctrl-C between the prompt and the wait for a key takes
+    effect only with the next key.
     """
     controller, terminal = pty.openpty()
     process = own_process(
@@ -80,7 +80,7 @@ def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int,
     os.close(terminal)
     shown = b""
     is_asked = False
-    with contextlib.suppress(OSError):  # the terminal's last user is gone
+    with contextlib.suppress(OSError):  # the terminal's last process has ended
         while True:
             if select.select([controller], [], [], ANSWER_S)[0]:
                 part = os.read(controller, 65_536)
@@ -124,13 +124,13 @@ def ids_in(url: str) -> list[str]:
 
 
 def show_crowds(url: str) -> tuple[list[dict[str, object]], list[str]]:
-    """Return what `status` says of crowded fingerprints: in JSON, and the lines for people."""
+    """Return what `status` reports about crowded fingerprints: the JSON, and the lines of text."""
     found = json.loads(run("status", "--store", url, "--json").stdout)["crowds"]
     return found, [line for line in run("status", "--store", url).stdout.splitlines() if line.startswith("crowded")]
 
 
 def assert_status_names_a_crowd(url: str) -> None:
-    """Plant 3,000 documents of one fingerprint among 3,000 others in a new index: only then does `status` name it."""
+    """Assert that `status` names a fingerprint only once 3,000 documents have it, among 3,000 others in a new index."""
     others = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1, 3_001)]
     with HSimIndex.create(url, layout="4", profile="auto-1") as index:
         index.add_many(others, [f"other {number}" for number in range(3_000)])

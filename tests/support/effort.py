@@ -1,4 +1,4 @@
-"""How much a test tries: `make test` takes a share of it, THOROUGH=1 all of it, as CI does."""
+"""How much a test tries: `make test` runs a part of the cases; THOROUGH=1 runs all of them, as CI does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 ru
 
 
 def cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Return the cases of parametrized tests that only a thorough run tries: all but the first and the last."""
+    """Return the cases of parametrized tests that only a thorough run tries: all except the first and the last."""
     left_out = set[pytest.Item]()
     for _, same in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = list(same)

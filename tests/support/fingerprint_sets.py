@@ -1,4 +1,4 @@
-"""Fingerprints to measure and compare with: random ones, ones near them, and the real ones of the labelled data."""
+"""Fingerprints for measurements and comparisons: random ones, near ones, and the real ones of the labelled data."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hsimhash.fingerprint.keys import COUNT_SHIFT, SHIFTS, TAG_MASK, TAGS, Keyin
 
 FINGERPRINTS = "fingerprints/fingerprints.tsv.gz"
 PAIRS = "fingerprints/pairs_within_6.tsv.gz"
-LIST_DISTANCE = 6  # the pairs' greatest distance, in bits
+LIST_DISTANCE = 6  # the greatest distance in the lists of pairs, in bits
 
 Numbers = NDArray[np.uint64]
 
 
 def page_ids(start: int, count: int) -> list[str]:
-    """Return ids as a crawl has them, those of the pages [start, start + count)."""
+    """Return ids like those of a crawl, for the pages [start, start + count)."""
     return [f"https://www.example.org/page/{number:09d}" for number in range(start, start + count)]
 
 
@@ -39,7 +39,7 @@ def random_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
 
 
 def flipped(rng: np.random.Generator, fingerprints: Numbers, distances: NDArray[np.intp]) -> Numbers:
-    """Return each fingerprint with as many bits flipped as its distance says, any bits."""
+    """Return each fingerprint with as many random bits flipped as its distance says."""
     places = np.argsort(rng.random((len(fingerprints), 64)), axis=1).astype(np.uint64)
     is_flipped = np.arange(64) < distances[:, None]
     masks = np.bitwise_or.reduce(np.where(is_flipped, np.uint64(1) << places, np.uint64(0)), axis=1)
@@ -47,7 +47,7 @@ def flipped(rng: np.random.Generator, fingerprints: Numbers, distances: NDArray[
 
 
 def near_and_equal(rng: np.random.Generator, count: int, *, near: float, equal: float, most: int) -> Numbers:
-    """Return random fingerprints: a share within `most` bits of others, and a share that is one of ten."""
+    """Return random fingerprints: a share `near` within `most` bits of others, and a share `equal` from ten values."""
     values = random_fingerprints(rng, count)
     some = int(count * near)
     values[:some] = flipped(rng, values[rng.integers(some, count, some)], rng.integers(1, most + 1, some))
@@ -57,10 +57,10 @@ def near_and_equal(rng: np.random.Generator, count: int, *, near: float, equal: 
 
 
 def random_signatures(rng: np.random.Generator, fingerprints: Numbers, keying: Keying = Keying.IN_PARTS) -> Signatures:
-    """Return these fingerprints with sketches, eight or so near each other, and keys that four or so share.
+    """Return signatures with these fingerprints; about eight sketches are near each other, and about four share a key.
 
-    One in five has no sketch, one in five no key. Every other whole key has the first half of another one, so that both
-    are filed under the same prefix. Keys in parts differ within a group, and most share some of their parts.
+    One in five does not have a sketch; one in five does not have a key. Every other whole key has the same first half
+    as another one, so both are filed under one prefix. Keys in parts differ within a group; most share some parts.
     """
     count = len(fingerprints)
     centres, groups = random_fingerprints(rng, count // 8 + 1), rng.integers(0, count // 4 + 2, count)
@@ -77,9 +77,9 @@ def random_signatures(rng: np.random.Generator, fingerprints: Numbers, keying: K
 
 
 def keys_in_parts(rng: np.random.Generator, groups: NDArray[np.integer[Any]]) -> Numbers:
-    """Return a key for the group of each document: five of the group's six tags in any order; one in ten has fewer.
+    """Return a key for each document: five of its group's six tags in random order; one in ten has fewer.
 
-    So two keys of a group often differ, share some parts and not others, and have them in different places.
+    Two keys of a group therefore often differ, share only some parts, and have them in different places.
     """
     count = len(groups)
     of_group = rng.integers(0, TAG_MASK + 1, (int(groups.max(initial=0)) + 1, TAGS + 1))
@@ -91,10 +91,10 @@ def keys_in_parts(rng: np.random.Generator, groups: NDArray[np.integer[Any]]) ->
 
 
 def crowded_signatures(rng: np.random.Generator, count: int, keying: Keying) -> Signatures:
-    """Return signatures of which half share keys with many, the others with few.
+    """Return signatures: half of them share keys with many others, half with few.
 
-    Some are equal, or have equal or near fingerprints; one in ten has no key, one in ten no sketch. Keys in parts
-    differ within a crowd, and some are of fewer tags.
+    Some are equal, or have equal or near fingerprints; one in ten does not have a key, one in ten does not have a
+    sketch. Keys in parts differ within a crowd, and some have fewer tags.
     """
     fingerprints = near_and_equal(rng, count, near=0.2, equal=0.1, most=8)
     groups = np.where(rng.random(count) < 0.5, 0, rng.integers(1, min(count // 8, 500) + 2, count))
@@ -115,7 +115,7 @@ def write_signatures(path: Path, ids: Sequence[str], signatures: Signatures) -> 
 
 
 def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> Numbers:
-    """Return queries: every other one within k bits of a stored fingerprint, the distances alike; the rest random."""
+    """Return queries: every other one within k bits of a stored fingerprint, at uniform distances; the rest random."""
     queries = random_fingerprints(rng, count)
     targets = stored[rng.integers(0, len(stored), len(queries[::2]))]
     queries[::2] = flipped(rng, targets, np.arange(len(targets)) % (k + 1))
@@ -123,13 +123,13 @@ def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> 
 
 
 def read_documents(path: Path) -> list[dict[str, str]]:
-    """Return the documents of a folder's docs.jsonl.gz of the labelled data."""
+    """Return the documents in a folder's docs.jsonl.gz, as the labelled data have it."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
 
 
 def han_count(text: str) -> int:
-    """Return how many characters are Han."""
+    """Return the number of Han characters."""
     return sum("\u4e00" <= char <= "\u9fff" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Run the first calls of a forked process on an index that was opened before, and print what each of them imports.
+"""Run a forked process's first calls on an index opened before the fork, and print what each call imports.
 
 `python -m tests.support.first_calls URL` prints a JSON object: for each call that imported modules, their names.
 """
@@ -18,7 +18,7 @@ CHINESE = "港务局表示，由于潜水员需要检查系泊设备，渡轮星
 
 
 def imported_by_first_calls(url: str) -> dict[str, list[str]]:
-    """Return the modules that each first call imports, of a new process; calls that import none are left out."""
+    """Return the modules that each first call imports in a new process, without calls that import nothing."""
     program = [sys.executable, "-m", "tests.support.first_calls", url]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr

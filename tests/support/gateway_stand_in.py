@@ -1,7 +1,7 @@
 # ruff: noqa: N802  (the methods have Thrift's names)
 """A stand-in for a Thrift2 gateway: one socket, a thread for each connection, calls that hang as long as a test wants.
 
-It holds what a table's record, one bucket and one documents row need, and tells how many of its threads are busy.
+It has what a table's record, one bucket and one documents row need, and counts its busy threads.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}
 
 
 class StandIn(LocalServer):
-    """A gateway; `hung` has the methods that get no answer now, `*` being all; `refusals` what is answered instead."""
+    """A gateway; methods in `hung` get no answer (`*` means all); each method in `refusals` gets one error instead."""
 
     def __init__(self) -> None:
         self.hung: set[str] = set()
         self.refusals: list[str] = []  # methods that fail once each with 'Internal error'
         self.busy = self.most_busy = self.accepted = 0
         self.methods: list[str] = []
-        self.rows: list[bytes] = []  # that every scan finds
+        self.rows: list[bytes] = []  # what every scan returns
         self.cells: dict[bytes, bytes] = dict(RECORD)
         self.splits: list[bytes] = []
         self.replicas = 1
@@ -59,7 +59,7 @@ class StandIn(LocalServer):
             arguments = getattr(THRIFT2.THBaseService, f"{method}_args")()
             arguments.read(protocol)
             protocol.read_message_end()
-        except Exception as error:  # the end, or what is not Thrift
+        except Exception as error:  # the end of the stream, or something that is not Thrift
             raise ConnectionAbortedError from error
         self._begin(method)
         try:

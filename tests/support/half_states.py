@@ -1,4 +1,4 @@
-"""What is left of an index whose creation or drop was killed, or of which somebody deleted a part; and the way out."""
+"""The remains of an index whose creation or drop was killed, or that lost a part, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.support.command_line import run
 from tests.support.processes import fork
 
 MADE_BY = ("--layout", "4", "--profile", "auto-1")
-TIMES = 20  # that each of several processes creates or drops the same index
+TIMES = 20  # how often each of several processes creates or drops the same index
 _FILE_STEPS = {"open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.scandir", "os.truncate", "shutil.rmtree"}
 
-Arm = Callable[[Callable[[], None]], None]  # has a step called at each step of a process
+Arm = Callable[[Callable[[], None]], None]  # makes a process call a function at each of its steps
 
 
 def created(url: str) -> Result:
@@ -39,9 +39,9 @@ def filled(url: str) -> None:
 
 
 def way_out(url: str) -> str:
-    """Follow what the commands say of what is at a URL; return the one command that they name, or nothing.
+    """Follow the remedy that the commands name for the state of a URL; return that command, or nothing.
 
-    All of them name the same. It succeeds, and at the end there is a sound index, which is dropped.
+    Asserts that all name the same one, that it succeeds, and that the index is sound in the end; then drops it.
     """
     told = [run(*command, "--store", url) for command in (("status",), ("describe",), ("query", "5"))]
     checked = run("check", "--store", url)
@@ -68,7 +68,7 @@ def way_out(url: str) -> str:
 
 
 def _named(told: Result) -> str:
-    """Return the command that a message names."""
+    """Return the command that a message names, or nothing."""
     names = set(re.findall(r"'hsimhash (create-table|drop-table|check --repair)", told.stderr))
     assert len(names) <= 1, told.stderr
     return names.pop() if names else ""
@@ -79,7 +79,7 @@ def killed_at_each_step(
 ) -> Iterator[int]:
     """Prepare, do `work` in a child that is killed (`kill -9`) at its first step, and yield; then at its second, …
 
-    Ends after a child that came to its end. `every`: of so many steps only one is tried.
+    Ends after a child that finished its work. With `every`, only one in that many steps is tried.
     """
     for number in count(1, every):
         prepare()
@@ -104,7 +104,7 @@ def _armed(work: Callable[[], object], arm: Arm, number: int) -> None:
 
 
 def calls_of(owner: type, name: str) -> Arm:
-    """Count each call of a method as a step, once it is done."""
+    """Count each call of a method as a step, after the call."""
 
     def arm(step: Callable[[], None]) -> None:
         call = getattr(owner, name)
@@ -121,7 +121,7 @@ def calls_of(owner: type, name: str) -> Arm:
 
 
 def files_in(folder: Path) -> Arm:
-    """Count as a step, before it is done, whatever Python does with a file of a folder, or with the folder."""
+    """Count each operation of Python on a folder or a file in it as a step, before the operation."""
 
     def arm(step: Callable[[], None]) -> None:
         def see(event: str, given: tuple[object, ...]) -> None:
@@ -134,7 +134,7 @@ def files_in(folder: Path) -> Arm:
 
 
 def create_and_drop_at_once(url: str, drop: Callable[[], None], *allowed: type[HsimhashError]) -> list[str]:
-    """Let two processes create an index while two others drop it, again and again; return what else they met."""
+    """Let two processes create an index while two others drop it, repeatedly; return their unexpected errors."""
     reading, writing = os.pipe()
 
     def again_and_again(work: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
 """A real HBase of several processes over HDFS, whose region servers and master can be killed one by one.
 
-NameNode, DataNodes, ZooKeeper, master, region servers and Thrift2 gateways, each a JVM of its own, with the jars that
+NameNode, DataNodes, ZooKeeper, master, region servers and Thrift2 gateways, each in its own JVM, with the jars that
 `docker/hbase/entrypoint jars` fetches.
 """
 
@@ -20,7 +20,7 @@ from hsimhash.store.hbase.gateway.opening import open_gateway
 from tests.support.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
 from tests.support.processes import wait_until
 
-SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed region server; HBase's own default is 90 s
+SESSION_MS = 6_000  # until ZooKeeper reports a killed region server to the master; HBase's default is 90 s
 START_LIMIT_S = 240.0
 END_LIMIT_S = 30.0
 _ROLES = {
@@ -37,7 +37,7 @@ _SKEWED = Path(__file__).with_name("SkewedRegionServer.java")
 
 
 class HBaseCluster:
-    """The processes of one cluster, in a folder of their own; see `cluster`."""
+    """The processes of one cluster, in their own folder; see `cluster`."""
 
     host = "127.0.0.1"
 
@@ -72,7 +72,7 @@ class HBaseCluster:
         self._await(self.gateways[0], self._is_ready)
 
     def start_datanode(self, name: str) -> None:
-        """Start a DataNode, with the blocks that it has already."""
+        """Start a DataNode with the blocks that it already has."""
         places = zip(("address", "ipc.address", "http.address"), _DATANODE_PORTS, strict=True)
         ports = {f"dfs.datanode.{key}": f"{self.host}:{self._ports[f'{name}{kind}']}" for key, kind in places}
         self._launch(name, *_given({**ports, "dfs.datanode.data.dir": f"file://{self.folder}/{name}"}))
@@ -80,9 +80,9 @@ class HBaseCluster:
     def start_region_server(
         self, name: str, settings: Mapping[str, object] | None = None, *, skew_s: float | None = None
     ) -> None:
-        """Start a region server; it takes regions once the master knows it.
+        """Start a region server; it takes regions once it has registered with the master.
 
-        `settings` are for it alone; with `skew_s` its clock is ahead by so much, or behind.
+        `settings` apply only to it; its clock is `skew_s` ahead, or behind if negative.
         """
         given = _given({"hbase.regionserver.port": self._ports[name], **(settings or {})})
         if skew_s is None:
@@ -91,7 +91,7 @@ class HBaseCluster:
             self._launch(name, str(round(1_000 * skew_s)), *given, "start", main=str(_SKEWED))
 
     def shell(self, lines: str) -> None:
-        """Give lines to HBase's shell; an error in one of them is raised."""
+        """Run lines in HBase's shell; raise an error if one of them fails."""
         command, environment = [ENTRYPOINT, "shell", "-n"], self._environment("256m")
         done = subprocess.run(command, env=environment, input=lines, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -103,15 +103,15 @@ class HBaseCluster:
         self._processes[name].wait(END_LIMIT_S)
 
     def pid(self, name: str) -> int:
-        """Return a process."""
+        """Return the pid of a process."""
         return self._processes[name].pid
 
     def log(self, name: str) -> str:
-        """Return what a process has logged, however often it was started."""
+        """Return everything that a process has logged, over all its starts."""
         return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End all processes; the data are of no more use."""
+        """End all processes; the data cannot be used afterwards."""
         for process in reversed(self._processes.values()):
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -121,8 +121,8 @@ class HBaseCluster:
         conf, port = self.folder / "conf", self._ports
         for name in ("log", "zookeeper", "tmp", "run"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        (self.folder / "run" / "environment").touch()  # the script's shell wants it, the pid, and this folder
-        for name in ("hdfs", "datanode"):  # their web servers want these folders, which no jar has
+        (self.folder / "run" / "environment").touch()  # the script's `shell` needs this file, the pid and the folder
+        for name in ("hdfs", "datanode"):  # their web servers need these folders, which are not in the jars
             (conf / "webapps" / name).mkdir(parents=True, exist_ok=True)
         (conf / "master").symlink_to(conf)
         root = f"hdfs://{self.host}:{port['namenode']}"
@@ -158,7 +158,7 @@ class HBaseCluster:
                 "hbase.regionserver.ipc.address": self.host,
                 "hbase.master.port": port["master"],
                 "hbase.master.info.port": -1,
-                "hbase.master.maxclockskew": 86_400_000,  # a clock that goes wrong later is not looked at either
+                "hbase.master.maxclockskew": 86_400_000,  # HBase does not check a clock that goes wrong later either
                 "hbase.regionserver.info.port": -1,
                 "hbase.thrift.info.port": -1,
                 "hbase.master.wait.on.regionservers.mintostart": len(self.region_servers),
@@ -201,7 +201,7 @@ class HBaseCluster:
             return probe.connect_ex((self.host, self._ports[name])) == 0
 
     def _is_ready(self, _: str) -> bool:
-        """Whether the master answers, through the gateway."""
+        """Whether the master answers through the gateway."""
         try:
             with open_gateway(Address.parse(f"hbase://{self.host}:{self.thrift2_port}/none?timeout=20s")) as gateway:
                 return bool(gateway.namespaces())

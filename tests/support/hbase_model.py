@@ -3,13 +3,13 @@
 Well-behaved by default: every call is carried out at once. With `Mischief` it does what a cluster may do:
 
 - a region server's clock goes wrong by up to `DRIFT_MS`, forwards and backwards;
-- a call on several cells is carried out in parts, other actors in between;
-- a put, a delete or a compare-and-set is carried out again, or only then, up to `LATEST_MS` after it was sent;
-- a reply is lost: a compare-and-set says None, any other call raises;
+- a call on several cells is carried out in parts, with other actors in between;
+- a put, a delete or a compare-and-set is carried out late, or once more, up to `LATEST_MS` after it was sent;
+- a reply is lost: a compare-and-set returns None, any other call raises;
 - a major compaction drops older versions and tombstones.
 
-What a delete does is HBase's: it hides the versions up to its timestamp, also those put later; a put with an older
-timestamp than the newest version is not seen; a compare-and-set is stamped no earlier than the cell it replaces.
+A delete works as in HBase: it hides the versions up to its timestamp, even those put later. A put with an older
+timestamp than the newest version is not visible. A compare-and-set is stamped no earlier than the cell it replaces.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Cell, Change, Delet
 from hsimhash.store.reports import Region
 
 MINUTE_MS = 60_000
-DAY_MS = 25 * 60 * MINUTE_MS  # and an hour: by any server's clock
+DAY_MS = 25 * 60 * MINUTE_MS  # a day and an hour: enough by any server's clock
 DRIFT_MS = 10 * MINUTE_MS - 1_000
 LATEST_MS = 20 * MINUTE_MS
 START_MS = 1_700_000_000_000
@@ -44,7 +44,7 @@ IsTimely = Callable[[], bool]
 
 class Version(NamedTuple):
     timestamp: int
-    number: int  # of two versions with one timestamp the later put is seen
+    number: int  # of two versions with the same timestamp, the later put is visible
     value: bytes
 
 
@@ -63,7 +63,7 @@ class _Stored:
 
 
 class Cluster:
-    """One table's cells, the servers' clocks, and the true time in ms, which only `advance` moves."""
+    """One table's cells, the servers' clocks, and the true time in ms, which only `advance` changes."""
 
     def __init__(self) -> None:
         self.now = START_MS
@@ -78,7 +78,7 @@ class Cluster:
     # Time.
 
     def advance(self, ms: int) -> None:
-        """Let time pass; what is due in it is carried out at its moment."""
+        """Let time pass; carry out each pending call when it is due."""
         end = self.now + ms
         while self._due and self._due[0][0] <= end:
             due, _, call = heapq.heappop(self._due)
@@ -90,7 +90,7 @@ class Cluster:
         heapq.heappush(self._due, (due, next(self._numbers), call))
 
     def stamp(self, row: bytes) -> int:
-        return self.now + self.drifts[sum(row) % SERVERS]  # a row's server; the drawers of a fingerprint lie on several
+        return self.now + self.drifts[sum(row) % SERVERS]  # of the row's server; a fingerprint's drawers are on several
 
     # Cells.
 
@@ -125,13 +125,13 @@ class Cluster:
         self.changed()
 
     def delete_one_version(self, deletion: Deletion) -> None:
-        """What DELETE_COLUMN does: the version before comes back."""
+        """Delete as DELETE_COLUMN does: the previous version becomes visible again."""
         stored = self._stored((deletion.family, deletion.row, deletion.qualifier))
         stored.versions = [version for version in stored.versions if version.timestamp != deletion.timestamp]
         self.changed()
 
     def clear(self) -> None:
-        """What truncating the table does, or dropping and making it: calls that are under way land in the new one."""
+        """Truncate the table, or drop and create it again: calls that are under way land in the new one."""
         self._cells.clear()
         self._order.clear()
 
@@ -158,18 +158,18 @@ class Cluster:
 
 
 class Mischief(NamedTuple):
-    """How often a call goes wrong, and what is called between any two: of an actor's gateway."""
+    """How often the calls of an actor's gateway go wrong, and what is called between any two of them."""
 
     rng: random.Random
     pause: Callable[[], None]
-    late: float = 0.1  # of writes: carried out twice, the second time late
-    lost: float = 0.1  # of compare-and-sets: no reply
-    failed: float = 0.01  # of calls: they raise
-    parts: float = 0.3  # of calls on several cells: carried out in parts
+    late: float = 0.1  # share of writes carried out twice, the second time late
+    lost: float = 0.1  # share of compare-and-sets without a reply
+    failed: float = 0.01  # share of calls that raise
+    parts: float = 0.3  # share of calls on several cells carried out in parts
 
 
 class ModelGateway(Gateway):
-    """A gateway to a `Cluster`; every actor has one of its own."""
+    """A gateway to a `Cluster`; every actor has its own."""
 
     def __init__(self, cluster: Cluster, mischief: Mischief | None = None) -> None:
         self.cluster = cluster
@@ -182,7 +182,7 @@ class ModelGateway(Gateway):
     # What may happen to a call.
 
     def _parts(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-        """Yield the items of a call as they are carried out together, after others had their turn."""
+        """Yield the items of a call in the parts carried out together, each after other actors had a turn."""
         cuts: set[int] = set()
         if len(items) > 1 and self._is("parts"):
             cuts = {self.mischief.rng.randrange(1, len(items)) for _ in range(2)}
@@ -191,7 +191,7 @@ class ModelGateway(Gateway):
             yield items[start:stop]
 
     def _sent(self, items: Sequence[Item], is_timely: IsTimely) -> Iterator[tuple[Sequence[Item], int]]:
-        """Yield the items of a call as they are carried out together, and when they were sent, while they may be."""
+        """Yield the parts of a call that are carried out together, and when each was sent, as long as it is timely."""
         for part in self._parts(items):
             if not is_timely():
                 return
@@ -209,7 +209,7 @@ class ModelGateway(Gateway):
             self.cluster.later(due, lambda: call(item))
 
     def _write(self, items: Sequence[Item], call: Callable[[Item], object], is_timely: IsTimely = always) -> None:
-        """Carry out a call that is sent again where its reply is lost: once, or twice; or it fails after all."""
+        """Carry out a call once, or twice if it is sent again after a lost reply; or let it fail after all."""
         for part, sent in self._sent(items, is_timely):
             if self.cluster.now - sent > LATEST_MS:
                 if not is_timely():
@@ -306,7 +306,7 @@ class ModelGateway(Gateway):
             self._fail(sent, self.cluster.change, change)
             return None
         is_made = self.cluster.change(change)
-        if self._is("late"):  # a gateway that had no reply from the region server sends it again
+        if self._is("late"):  # a gateway without a reply from the region server sends the call again
             is_made = self.cluster.change(change)
             self._late(sent, self.cluster.change, change)
         return is_made

@@ -1,7 +1,7 @@
-"""A real HBase for the tests, started by the script that the container starts it with.
+"""A real HBase for the tests, started by the same script as in the container.
 
-It ends with its last user: every user holds a shared lock on a file, and a process of its own that waits for the
-exclusive one stops the server, even where the tests were killed.
+It ends with its last user: every user holds a shared lock on a file, and a separate process that waits for the
+exclusive lock stops the server, even if the tests were killed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HBaseUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Gateways:
-    """Where an HBase is reached."""
+    """The address of an HBase."""
 
     host: str
     thrift1_port: int
@@ -45,21 +45,21 @@ class Gateways:
 
     @classmethod
     def parse(cls, text: str) -> Gateways:
-        """Return what `host:thrift1port:thrift2port` says."""
+        """Parse `host:thrift1port:thrift2port`."""
         host, thrift1_port, thrift2_port = text.rsplit(":", 2)
         return cls(host, int(thrift1_port), int(thrift2_port))
 
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """One gateway more of a server: its name for `kill_gateway` and `start_gateway`, and its port."""
+    """An additional gateway of a server: its name for `kill_gateway` and `start_gateway`, and its port."""
 
     name: str
     port: int
 
 
 class HBaseServer:
-    """ZooKeeper, master and region server in one JVM, and two gateways, on ports of their own and one folder."""
+    """ZooKeeper, master and region server in one JVM, and two gateways, on their own ports, in one folder."""
 
     def __init__(self, folder: Path, gateways: Gateways, environment: Mapping[str, str]) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class HBaseServer:
 
     @classmethod
     def running(cls, folder: Path) -> HBaseServer | None:
-        """Return the server that runs in a folder, if one does and answers."""
+        """Return the server that runs in a folder, if there is one and it answers."""
         try:
             server = cls._of(folder, json.loads((folder / ENVIRONMENT).read_text()))
         except FileNotFoundError:
@@ -88,7 +88,7 @@ class HBaseServer:
         return cls(folder, Gateways("127.0.0.1", *ports), environment)
 
     def is_healthy(self) -> bool:
-        """Tell whether both gateways and the master answer."""
+        """Return whether both gateways and the master answer."""
         return self._command("healthy", is_checked=False).returncode == 0
 
     def environment(self) -> dict[str, str]:
@@ -99,7 +99,7 @@ class HBaseServer:
         return {**kept, **self._environment}
 
     def prepare(self) -> None:
-        """Archive the classes of the jars, which `make hbase-jars` fetches, unless that is done.
+        """Archive the classes of the jars, which `make hbase-jars` fetches, unless that is already done.
 
         Raises:
             HBaseUnavailableError: Java or the jars are missing.
@@ -126,11 +126,11 @@ class HBaseServer:
         self.stop()
 
     def kill_gateway(self, name: str) -> None:
-        """End a gateway at once: `thrift1`, `thrift2`, or one of `gateway`; return when it is gone."""
+        """End a gateway at once: `thrift1`, `thrift2`, or one that `gateway` started; return when it is gone."""
         _kill(self.pid(name))
 
     def pid(self, name: str) -> int:
-        """Return the process of a gateway."""
+        """Return the pid of a gateway."""
         return int((self.folder / "run" / f"{name}.pid").read_text())
 
     def start_gateway(self, name: str, *options: str, settings: Mapping[str, str] | None = None) -> None:
@@ -142,7 +142,7 @@ class HBaseServer:
 
     @contextmanager
     def gateway(self, idl: str, *options: str, settings: Mapping[str, str] | None = None) -> Iterator[Gateway]:
-        """Run one gateway more, `thrift1` or `thrift2`, which a test may kill without disturbing another test."""
+        """Run an additional gateway, `thrift1` or `thrift2`, which a test may kill without disturbing other tests."""
         port = free_ports(1)[0]
         gateway = Gateway(f"{idl}-{port}", port)
         self.start_gateway(gateway.name, *options, settings=settings)
@@ -152,22 +152,22 @@ class HBaseServer:
             self.kill_gateway(gateway.name)
 
     def shell(self, lines: str) -> int:
-        """Give lines to HBase's shell; return its exit code."""
+        """Run lines in HBase's shell; return its exit code."""
         command = [ENTRYPOINT, "shell", "-n"]
         return subprocess.run(command, env=self.environment(), input=lines, text=True, check=False).returncode
 
     def program(self) -> str:
-        """Return what runs its own programs, for --hbase-command."""
+        """Return the program that runs HBase's own programs, for --hbase-command."""
         own = {name: value for name, value in self.environment().items() if name.startswith("HBASE_")}
         return shlex.join(["env", *(f"{name}={value}" for name, value in own.items()), str(ENTRYPOINT), "java"])
 
     def java(self, *words: object) -> str:
-        """Run a program of HBase's; return what it printed."""
+        """Run one of HBase's programs; return its output."""
         conf = {"HBASE_CONF": str(self.folder / "conf" / "master")}
         return self._command("java", *map(str, words), environment=conf).stdout
 
     def stop_when_free(self, lock: Path) -> None:
-        """Leave a process behind that stops the server once nobody holds a lock on the file."""
+        """Leave a process behind that stops the server once no process holds a lock on the file."""
         with (self.folder.parent / f"{self.folder.name}.guard.log").open("ab") as log:
             command = ["setsid", "--fork", "flock", lock, ENTRYPOINT, "stop"]
             subprocess.run(
@@ -190,7 +190,7 @@ def serving(folder: Path, *, jvm: str = QUICK_JVM, settings: Mapping[str, str] |
     folder.mkdir(parents=True, exist_ok=True)
     users, starting = (folder.parent / f"{folder.name}.{name}" for name in ("users", "starting"))
     with users.open("w") as use:
-        fcntl.flock(use, fcntl.LOCK_SH)  # waits while the server that was here is being stopped
+        fcntl.flock(use, fcntl.LOCK_SH)  # waits while the previous server is being stopped
         with starting.open("w") as start:
             fcntl.flock(start, fcntl.LOCK_EX)
             server = HBaseServer.running(folder)
@@ -208,7 +208,7 @@ def serving(folder: Path, *, jvm: str = QUICK_JVM, settings: Mapping[str, str] |
 
 @contextmanager
 def or_skip() -> Iterator[None]:
-    """Skip the test where this machine cannot run HBase, or fail it under REQUIRE_HBASE=1."""
+    """Skip the test if this machine cannot run HBase, or fail it under REQUIRE_HBASE=1."""
     try:
         yield
     except HBaseUnavailableError as error:
@@ -216,14 +216,14 @@ def or_skip() -> Iterator[None]:
 
 
 def do_without(reason: str, required_by: str = "REQUIRE_SERVERS") -> NoReturn:
-    """Skip the test, or fail it where a variable says that this machine must have what is missing."""
+    """Skip the test, or fail it if a variable says that this machine must have what is missing."""
     if os.environ.get(required_by) == "1":
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def _is_last(use: TextIO) -> bool:
-    """Tell whether nobody else holds the lock; give it up where someone does."""
+    """Return whether no other process holds the lock; release it if one does."""
     try:
         fcntl.flock(use, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -232,9 +232,9 @@ def _is_last(use: TextIO) -> bool:
 
 
 def connections(port: int, *, has_left: bool = False) -> int:
-    """Return how many connections a gateway of this machine has open, with `has_left` also those whose client has left.
+    """Return how many connections a local gateway has open; `has_left` includes those whose client has left.
 
-    It has a thread for each of both.
+    The gateway has a thread for each connection of either kind.
     """
     states = {"01", "08"} if has_left else {"01"}  # ESTABLISHED, CLOSE_WAIT
     rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
@@ -242,7 +242,7 @@ def connections(port: int, *, has_left: bool = False) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports below those that the kernel gives out, which another program might get before the server binds."""
+    """Return ports below the ephemeral range. Another program might get one of those before the server binds it."""
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     free = (port for port in random.sample(range(10_000, first_given), 2_000) if _is_free(port))
     return [next(free) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Tables of the tests on a real HBase: each has a name of its own, and is dropped at the end."""
+"""Tables of the tests on a real HBase: each has its own name and is dropped at the end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def thrift1_url(server: Gateways | HBaseServer, name: str) -> str:
 
 @contextmanager
 def new_table(server: Server, settings: TableSettings | None = None) -> Iterator[str]:
-    """Give the name of a table, made as the settings say; without them it is not there yet."""
+    """Yield the name of a table, created with the settings; without settings it does not exist yet."""
     name = f"test-{uuid.uuid4().hex}"
     address = Address.parse(table_url(server, name))
     if settings is not None:

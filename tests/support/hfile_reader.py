@@ -1,4 +1,4 @@
-"""An HFile read from its first cell to its last, checksums compared: `HFile`. For files of ours and of HBase."""
+"""`HFile` reads an HFile, ours or HBase's, from its first cell to its last, and verifies the checksums."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from hsimhash.hfile.cells import (
 
 INNER_INDEX = b"IDXINTE2"
 NO_CHECKSUM, CRC32C = 0, 2
-MOST_LEVELS = 8  # of the index; HBase needs three for a terabyte
-MOST_BLOCK_BYTES = 1 << 28  # of a block without its encoding; HBase's are little larger than a cell, or 64 KiB
+MOST_LEVELS = 8  # levels of the index; HBase needs three for a terabyte
+MOST_BLOCK_BYTES = 1 << 28  # decoded; HBase's blocks are slightly larger than a cell or 64 KiB
 STAMP_BYTES, TYPE_BYTES = 8, 1
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ _UNREADABLE = (ValueError, IndexError, struct.error)
 
 
 class FileBlock(NamedTuple):
-    """A block that was read; `offset` and `size` are those of the whole block in the file."""
+    """A block that was read; `offset` and `size` describe the whole block in the file."""
 
     magic: bytes
     body: bytes
@@ -62,10 +62,10 @@ class FileBlock(NamedTuple):
 
 
 def block_at(file: BinaryIO, offset: int, end: int, name: str) -> FileBlock:
-    """Return the block of a file at an offset, its checksums compared; no block reaches beyond `end`.
+    """Return the block of a file at an offset after verifying its checksums; a block must not reach beyond `end`.
 
     Raises:
-        CorruptionError: there is no whole block, or its bytes are not those that were written.
+        CorruptionError: the block is not complete, or its bytes are not those that were written.
     """
     if not 0 <= offset <= end - HEADER.size:
         raise damage_at(name, offset, f"no block is there, they end at {end:,}")
@@ -83,7 +83,7 @@ def block_at(file: BinaryIO, offset: int, end: int, name: str) -> FileBlock:
 def _verify(block: bytes, on_disk: int, checksum: int, chunk: int, place: tuple[str, int]) -> None:
     if chunk < 1 or len(block) - on_disk != CHECKSUM_BYTES * -(-on_disk // chunk):
         raise damage_at(*place, "the number of checksums does not fit the block")
-    if checksum == NO_CHECKSUM:  # HBase leaves zeros then
+    if checksum == NO_CHECKSUM:  # HBase then leaves zeros
         if any(block[on_disk:]):
             raise damage_at(*place, "its block is said to have no checksums, but has some")
         return
@@ -100,19 +100,19 @@ def _checksum_of(kind: int, place: tuple[str, int]) -> Callable[[memoryview], in
     if kind != CRC32C:
         raise damage_at(*place, f"its block has checksums of the unknown type {kind}")
     try:
-        import google_crc32c  # here: for files that HBase wrote only
+        import google_crc32c  # here: only files that HBase wrote need it
     except ImportError as error:
         raise ImportError("HBase's own files have CRC32C checksums; pip install google-crc32c") from error
     return lambda part: int(google_crc32c.value(bytes(part)))
 
 
 def damage_at(name: str, offset: int, what: str) -> CorruptionError:
-    """Return the error to raise where a file is damaged at an offset."""
+    """Return the error to raise for damage at an offset of a file."""
     return CorruptionError(f"{name}: at byte {offset:,}: {what}; take another copy of the file, or make it again")
 
 
 def foreign_at(name: str, offset: int, what: str) -> CorruptionError:
-    """Return the error to raise for what we do not read, or for damage that looks like it."""
+    """Return the error to raise for what we cannot read, or for damage that looks like it."""
     return CorruptionError(
         f"{name}: at byte {offset:,}: {what}: only HFiles of version 3 without compression and tags, with data "
         f"encoding NONE or FAST_DIFF, are read; alter the table and major_compact it, or take another copy of the file"
@@ -120,7 +120,7 @@ def foreign_at(name: str, offset: int, what: str) -> CorruptionError:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and where it ends; `IndexError` where data end, `ValueError` above 64 bits."""
+    """Return the number at a position, and where it ends; `IndexError` if data end, `ValueError` above 64 bits."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -145,7 +145,7 @@ def read_writable_int(data: bytes, at: int) -> tuple[int, int]:
 
 
 def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a protobuf message; `ValueError` or `IndexError` if it is none."""
+    """Yield the fields of a protobuf message; `ValueError` or `IndexError` if it is not one."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -160,7 +160,7 @@ def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_root_entries(body: bytes, count: int) -> list[Entry]:
-    """Return the first entries of a root index."""
+    """Return the first `count` entries of a root index."""
     found, at = [], 0
     for _ in range(count):
         offset, size = ENTRY.unpack_from(body, at)
@@ -187,7 +187,7 @@ def read_leaf_entries(body: bytes) -> list[Entry]:
 
 
 def read_info(body: bytes) -> dict[bytes, bytes]:
-    """Return the file info; `ValueError` or `IndexError` for none."""
+    """Return the file info; `ValueError` or `IndexError` if it is not one."""
     if body[:4] != b"PBUF":
         raise ValueError("no file info of HBase 0.98 or later")
     length, at = read_varint(body, 4)
@@ -207,7 +207,7 @@ def _as_bytes(value: int | bytes) -> bytes:
 
 
 def read_trailer(file: BinaryIO, size: int, name: str) -> dict[int, int | bytes]:
-    """Return the fields of the trailer of a file of so many bytes."""
+    """Return the fields of the trailer of a file of `size` bytes."""
     start = max(0, size - TRAILER_BYTES)
     file.seek(start)
     tail = file.read()
@@ -223,7 +223,7 @@ def read_trailer(file: BinaryIO, size: int, name: str) -> dict[int, int | bytes]
 
 
 def cell_of_key(key: bytes, value: bytes) -> tuple[KeyValue, bytes]:
-    """Return the cell of a key, and its family; `ValueError` if the lengths in it do not fit."""
+    """Return the cell of a key, and its family; `ValueError` if the lengths in the key do not fit."""
     row_end = 2 + int.from_bytes(key[:2], "big")
     family_end = row_end + 1 + key[row_end] if row_end < len(key) else len(key)
     end = len(key) - STAMP_BYTES - TYPE_BYTES
@@ -238,13 +238,13 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
     """Yield the cells of a data block, each with its family.
 
     Args:
-        magic: of the block.
-        body: of the block.
+        magic: the block's magic.
+        body: the block's body.
         has_tags: whether a cell ends with the length of its tags, which must be 0.
-        has_mvcc: whether it ends, after them, with the number of its write.
+        has_mvcc: whether the number of its write follows them.
 
     Raises:
-        ValueError, IndexError, struct.error: they cannot be read.
+        ValueError, IndexError, struct.error: the cells cannot be read.
     """
     if magic == PLAIN_DATA:
         yield from _plain_cells(body, has_tags=has_tags, has_mvcc=has_mvcc)
@@ -297,11 +297,11 @@ def _refuse_tags(length: int) -> None:
 
 
 class ForeignError(ValueError):
-    """A block is sound, as far as can be seen, but of a kind that is not read."""
+    """A block seems sound, but is of a kind that we do not read."""
 
 
 class _Read(NamedTuple):
-    """A cell that was read, as the next one refers to it."""
+    """A cell that was read, for the next one to refer to."""
 
     key: bytes
     value: bytes
@@ -330,7 +330,7 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
     row_end = 2 + int.from_bytes(before.key[:2], "big")
     family_end = row_end + 1 + before.key[row_end]
     tail = key_bytes - STAMP_BYTES - TYPE_BYTES
-    if shared < row_end:  # another row: the family, which all cells have, follows it
+    if shared < row_end:  # another row: the family, the same for all cells, follows it
         head = before.key[:shared]
         head += taken(2 - len(head)) if len(head) < 2 else b""
         head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + before.key[row_end:family_end]
@@ -347,20 +347,20 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
 
 
 class HFile(AbstractContextManager["HFile"]):
-    """A file of HBase, version 3, without compression and tags, with the data encoding NONE or FAST_DIFF.
+    """An HFile of version 3, without compression and tags, with the data encoding NONE or FAST_DIFF.
 
     Args:
-        path: where it is; for messages only, where a stream is given.
-        stream: to its bytes, closed with it.
+        path: its path; only for messages if `stream` is given.
+        stream: its bytes; closed with the HFile.
 
     Attributes:
         name: its path.
-        size: in bytes.
-        count: of cells, as the trailer says.
-        info: the file info, names and values as HBase wrote them.
+        size: its size in bytes.
+        count: the number of cells, according to the trailer.
+        info: the file info, with names and values as HBase wrote them.
 
     Raises:
-        CorruptionError: it is damaged, or of another kind; at opening, or while it is read.
+        CorruptionError: it is damaged, or of another kind; when it is opened or read.
         ImportError: HBase wrote it, and the library for its checksums is missing: `pip install google-crc32c`.
     """
 
@@ -396,7 +396,7 @@ class HFile(AbstractContextManager["HFile"]):
             raise damage_at(self.name, end, "the index does not end with the last data block")
 
     def _verify_order(self) -> None:
-        """Raise `CorruptionError` unless the blocks come one after the other: so a file cannot name too many."""
+        """Raise `CorruptionError` unless the blocks are in order, so that a file cannot name too many."""
         for entry, following in pairwise(self._entries):
             if following.offset < entry.offset + entry.size:
                 raise damage_at(self.name, following.offset, "the index is out of order")
@@ -411,11 +411,11 @@ class HFile(AbstractContextManager["HFile"]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def cells(self) -> Iterator[KeyValue]:
-        """Yield all cells in order; only after the last one it is known that none is missing."""
+        """Yield all cells in order; only after the last one is it certain that none is missing."""
         found, family, last, last_cell = 0, b"", None, None
         for entry in self._entries:
             for cell, its_family in self._cells_at(entry):
@@ -432,7 +432,7 @@ class HFile(AbstractContextManager["HFile"]):
             raise damage_at(self.name, self._end, f"{found:,} cells instead of {self.count:,}, or another last one")
 
     def verify(self) -> None:
-        """Read all blocks, those of the index and of the Bloom filter too, and all cells.
+        """Read all blocks, including those of the index and the Bloom filter, and all cells.
 
         Raises:
             CorruptionError: something is damaged, or a data block is not in the index.
@@ -457,7 +457,7 @@ class HFile(AbstractContextManager["HFile"]):
         def make() -> list[tuple[KeyValue, bytes]]:
             cells = list(cells_of(block.magic, block.body, has_tags=has_tags, has_mvcc=has_mvcc))
             first, _ = cell_of_key(entry.key, b"")
-            if not cells or cells[0][0].row < first.row:  # HBase shortens keys to what tells two blocks apart
+            if not cells or cells[0][0].row < first.row:  # HBase shortens keys to what distinguishes two blocks
                 raise ValueError("its cells lie before what the index says of it")
             return cells
 
@@ -472,7 +472,7 @@ class HFile(AbstractContextManager["HFile"]):
         return block
 
     def _made(self, block: FileBlock, make: Callable[[], T]) -> T:
-        """Return what is made of a block; `CorruptionError` where that fails."""
+        """Return what `make` returns for a block; `CorruptionError` if that fails."""
         try:
             return make()
         except ForeignError as error:

@@ -1,4 +1,4 @@
-"""An HTTP server of a folder's files, with byte ranges or without, that can cut a connection in the middle."""
+"""An HTTP server for a folder's files, with or without byte ranges, that can cut a connection in the middle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from threading import Thread
 class FileServer:
     folder: Path
     has_ranges: bool = True
-    cut_at: int | None = None  # no byte of a file from this one on is sent; the connection is closed before it
+    cut_at: int | None = None  # the connection is closed before this byte of a file is sent
     url: str = ""
-    ranges: list[tuple[int, int]] = field(default_factory=list)  # that were asked for, half-open
+    ranges: list[tuple[int, int]] = field(default_factory=list)  # the requested ranges, half-open
 
 
 def _handler(server: FileServer) -> type[BaseHTTPRequestHandler]:

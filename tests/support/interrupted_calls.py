@@ -1,4 +1,4 @@
-"""Calls that tests interrupt, by name: each returns whether its result is what an undisturbed call gives."""
+"""Calls that tests interrupt, by name: each returns whether its result equals that of an undisturbed call."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
 from hsimhash.load.relayout import relayout
 
-Call = Callable[[HSimIndex, Path], bool]  # on an index that holds `a` with fingerprint 5, and an empty folder
-FAR = (
-    np.random.default_rng(1).integers(0, 2**64, 10, np.uint64).tolist()
-)  # no two are near each other, and none is near `a`
+Call = Callable[[HSimIndex, Path], bool]  # takes an index that holds `a` with fingerprint 5, and an empty folder
+FAR = np.random.default_rng(1).integers(0, 2**64, 10, np.uint64).tolist()  # they are not near each other, nor near `a`
 SMALL = IngestLimits(gathered_documents=4, decided_at_once=3, step_documents=3)
 
 
 def loaded(index: HSimIndex, folder: Path, **options: object) -> Summary:
-    """Ingest ten documents, two of which are near `a`."""
+    """Ingest ten documents, two of them near `a`."""
     path = folder / "documents.tsv"
     if not path.exists():
         path.write_text("".join(f"{n}\t{4 if n < 2 else FAR[n]:016x}\n" for n in range(10)))
@@ -87,7 +85,7 @@ CALLS = READS | WRITES
 
 @contextmanager
 def begun(call: Call, index: HSimIndex, folder: Path) -> Iterator[Future[bool]]:
-    """Make a call in a thread, during the block and until it returns."""
+    """Run a call in a thread during the block; at the end, wait until it returns."""
     with ThreadPoolExecutor(1) as thread:
         done = thread.submit(call, index, folder)
         yield done
@@ -97,7 +95,7 @@ def begun(call: Call, index: HSimIndex, folder: Path) -> Iterator[Future[bool]]:
 
 @contextmanager
 def all_begun(calls: Mapping[str, Call], indexes: Mapping[str, HSimIndex], folder: Path) -> Iterator[None]:
-    """Make calls at once, each in an index of its own, during the block and until they return."""
+    """Run all calls at once, each on its own index, during the block; at the end, wait until they return."""
     with ThreadPoolExecutor(len(calls)) as threads:
         done = {name: threads.submit(call, indexes[name], made(folder / name)) for name, call in calls.items()}
         yield
@@ -107,6 +105,6 @@ def all_begun(calls: Mapping[str, Call], indexes: Mapping[str, HSimIndex], folde
 
 
 def made(folder: Path) -> Path:
-    """Make a folder, unless it is there."""
+    """Make a folder unless it exists; return it."""
     folder.mkdir(exist_ok=True)
     return folder

@@ -39,13 +39,13 @@ class Found:
     """The pairs that a method finds, as positions of texts; how close each is; and the CPU time to find them."""
 
     pairs: NDArray[np.int64]  # (n, 2)
-    closeness: NDArray[np.float64]  # (n,), the higher the closer
+    closeness: NDArray[np.float64]  # (n,), higher is closer
     cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Pairs found, those of them that are right, and those to be found."""
+    """The numbers of pairs found, of right ones among them, and of pairs to be found."""
 
     found: int
     right: int
@@ -53,12 +53,12 @@ class Score:
 
     @property
     def precision(self) -> float:
-        """Return the share of the found pairs that are right; 1 if none is found."""
+        """Return the share of the found pairs that are right; 1 if no pairs are found."""
         return self.right / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
-        """Return the share of the pairs to be found that are found; 1 if there are none."""
+        """Return the share of the pairs to be found that are found; 1 if there are no pairs to be found."""
         return self.right / self.wanted if self.wanted else 1.0
 
     @property
@@ -76,7 +76,7 @@ def pairs_to_find(labels: NDArray[np.int64]) -> int:
 def scores(found: Found, labels: NDArray[np.int64], cutoffs: Iterable[float]) -> dict[float, Score]:
     """Score the pairs at least as close as each cutoff.
 
-    A pair counts once, whatever the order of its texts and however often it was found. A text with itself is no pair.
+    A pair counts once, in whatever order and however often it was found. A text with itself is not a pair.
     """
     order = np.argsort(-found.closeness, kind="stable")
     low, high = np.sort(found.pairs[order], axis=1).T

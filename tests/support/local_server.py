@@ -1,4 +1,4 @@
-"""A server on a free port of this machine, as stand-ins and proxies are: a thread talks on each connection."""
+"""A server on a free local port, the base of stand-ins and proxies: one thread per connection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 
 class LocalServer:
-    """Listens from its making on; `talk` is what is done on a connection, in a thread of its own."""
+    """Listens as soon as it is created; `talk` handles one connection, in its own thread."""
 
     def __init__(self, *, backlog: int | None = None) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
@@ -26,7 +26,7 @@ class LocalServer:
             threading.Thread(target=self.talk, args=(taken,), daemon=True).start()
 
     def taken(self, connection: socket.socket) -> None:
-        """Note a connection, before its thread begins."""
+        """Note a connection before its thread starts."""
 
     def talk(self, connection: socket.socket) -> None:
         raise NotImplementedError
@@ -40,7 +40,7 @@ Server = TypeVar("Server", bound=LocalServer)
 
 @contextmanager
 def serving(server: Server) -> Iterator[Server]:
-    """Let a server serve during the block."""
+    """Run a server during the block."""
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
     try:
@@ -51,7 +51,7 @@ def serving(server: Server) -> Iterator[Server]:
 
 
 def shut_down(one: socket.socket) -> None:
-    """Close a socket; who waits on it, in whatever thread, is woken."""
+    """Close a socket; wake every thread that waits on it."""
     with suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
     one.close()

@@ -1,4 +1,4 @@
-"""What the tests compare with: fingerprints that crowd, and the plain ways to vote, to match and to cluster."""
+"""What the tests compare with: crowded fingerprints, and plain implementations of voting, matching and clustering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsimhash.store.conformance.random_calls import packed_key, share_a_key
 
 
 def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[list[int]]:
-    """Draw fingerprints around few places, up to 5 of the low `bits` away from each, many of them equal."""
+    """Draw fingerprints around a few values, with up to 5 of the low `bits` flipped; many are equal."""
     places = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3)
     flips = st.sets(st.integers(0, bits - 1), max_size=5)
 
@@ -28,7 +28,7 @@ def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[li
 
 
 def plain_vote(features: Iterable[tuple[int, float]]) -> int:
-    """Vote by hashes and weights as the definition says."""
+    """Vote by hashes and weights, exactly as defined."""
     sums = [0.0] * 64
     for hashed, weight in features:
         for bit in range(64):
@@ -39,7 +39,7 @@ def plain_vote(features: Iterable[tuple[int, float]]) -> int:
 def signed(
     fingerprints: st.SearchStrategy[list[int]], keying: Keying = Keying.WHOLE
 ) -> st.SearchStrategy[list[Signature]]:
-    """Draw signatures with these fingerprints, and few sketches and keys, so that many are alike; 0 among them."""
+    """Draw signatures with these fingerprints and a few sketches and keys, including 0, so that many are alike."""
     sketches, keys = st.sampled_from([0, 0, 1, 0b11, 0b111111, 2**64 - 1]), st.sampled_from([0, 0, 5, 6, 2**64 - 1])
     if keying is not Keying.WHOLE:
         tags = st.sampled_from([0, 1, 2, 3, 0xFFF])
@@ -58,7 +58,7 @@ def are_near(
     max_sketch: int | None = None,
     keying: Keying = Keying.WHOLE,
 ) -> bool:
-    """Return whether two match: by distance or by key, and then by what their sketches say."""
+    """Return whether two signatures match: by distance or by key, and then by their sketches."""
     one, other = as_signature(one), as_signature(other)
     distance = (one.fingerprint ^ other.fingerprint).bit_count()
     if not (distance <= k or share_a_key(one.key, other.key, keying)):
@@ -76,7 +76,7 @@ def plain_stars(
     max_sketch: int | None = None,
     keying: Keying = Keying.WHOLE,
 ) -> list[int]:
-    """Return which document is kept for each, where each one in `order` takes those near it that are left."""
+    """Return which document is kept for each, if each one in `order` takes the near ones that are left."""
     kept: dict[int, int] = {}
     for one in order:
         if one not in kept:
@@ -88,7 +88,7 @@ def plain_stars(
 def plain_components(
     values: Sequence[Signature | int], order: Sequence[int], k: int, max_sketch: int | None = None
 ) -> list[int]:
-    """Return which document is kept for each, where it is the first in `order` that near ones lead to."""
+    """Return which document is kept for each: the first in `order` that a chain of near ones leads to."""
     kept: dict[int, int] = {}
     for one in order:
         reached = [] if one in kept else [one]
@@ -117,7 +117,7 @@ def drawers_finding(document: Document, query: Signature, cover: Cover, keying: 
 def check_partial(
     found: Matches, query: Signature, documents: Sequence[Document], cover: Cover, keying: Keying = Keying.WHOLE
 ) -> None:
-    """Compare an answer with brute force."""
+    """Assert that an answer agrees with brute force, except for what the missing drawers explain."""
     near = [one for one in documents if are_near(one.signature, query, cover.distance, MAX_SKETCH, keying)]
     got = {match.doc_id for match in found}
     assert got <= {one.doc_id for one in near}

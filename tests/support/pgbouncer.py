@@ -1,4 +1,4 @@
-"""pgbouncer before a PostgreSQL of the tests' own: on a free port, in a temporary folder, ended by its id."""
+"""pgbouncer in front of the tests' own PostgreSQL: on a free port, in a temporary folder, ended by its pid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.processes import wait_until
 
 @contextmanager
 def pgbouncer_serving(server: PostgresqlServer, pool_mode: str) -> Iterator[int]:
-    """Give the port of a pooler that runs during the block; skip the test where there is none."""
+    """Yield the port of a pooler that runs during the block; skip the test if pgbouncer is not installed."""
     program = shutil.which("pgbouncer")
     if program is None:
         pytest.skip("pgbouncer is not installed here (apt-get install pgbouncer)")

@@ -60,7 +60,7 @@ def model_place() -> StorePlace:
 
 @contextmanager
 def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[StorePlace]:
-    """Give new tables, which are dropped at the end; made through Thrift2, for Thrift1 cannot."""
+    """Yield a place of new tables, which are dropped at the end. Thrift2 creates them because Thrift1 cannot."""
 
     def new_url() -> str:
         name = tables.enter_context(new_table(hbase))
@@ -84,14 +84,14 @@ def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[StorePlace]:
 
 def redis_place(server: RedisServer, ttl_s: int | None) -> StorePlace:
     def settle(store: Store) -> None:
-        """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
+        """Collect leftovers at once, as if no query took longer than 0 s."""
         assert isinstance(store, RedisStore)
         limits = RedisLimits(left_s=0)
         settled = RedisStore(store.session, store.record, limits=limits, ttl_s=store.rows.ttl_ms // 1_000)
         assert settled.check(repair=True).is_sound
 
     def expire(store: Store, doc_ids: Sequence[bytes]) -> None:
-        """Let registers say that their time ended in 1970."""
+        """Set the expiry of registers to 1970."""
         assert isinstance(store, RedisStore)
         for doc_id in doc_ids:
             key = store.keys.register(doc_id)
@@ -109,7 +109,7 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> StorePlace:
 
 
 class BasedStore(LmdbStore):
-    """An embedded store that makes a base of all it has at every other write, so that others leave rows in its top."""
+    """An embedded store that makes a base of all rows at every other write; the other writes leave rows in its top."""
 
     writes = 0
 
@@ -124,7 +124,7 @@ class BasedStore(LmdbStore):
 
 
 def write_parts(folder: Path, record: Record, documents: Iterable[Document], parts: int, *, is_packed: bool) -> None:
-    """Write documents as tables of several parts, of which some may be empty."""
+    """Write documents as tables of several parts, some of which may be empty."""
     several: list[list[Document]] = [[] for _ in range(parts)]
     for document in documents:
         several[zlib.crc32(document.doc_id.encode()) % parts].append(document)
@@ -138,13 +138,13 @@ def write_parts(folder: Path, record: Record, documents: Iterable[Document], par
 
 
 class ExportedStore(LmdbStore):
-    """An embedded store that reads from tables: what it has is written as tables whenever that has changed."""
+    """An embedded store that reads from tables, into which its contents are exported whenever they have changed."""
 
     parts, is_packed = 1, False
     _exported: tuple[tuple[str, int], TablesStore] | None = None
 
     def tables(self) -> TablesStore:
-        """Return tables of what the index has now."""
+        """Return tables with the index's current contents."""
         with _exporting:
             now = self.session.last_transaction()
             if self._exported is None or self._exported[0] != now:
@@ -187,7 +187,7 @@ def exported_place(folder: Path, *, parts: int, is_packed: bool) -> StorePlace:
 
 
 def based_place(folder: Path) -> StorePlace:
-    """Return a place of embedded stores that have a base however small they are."""
+    """Return a place of embedded stores that have a base even when they are small."""
     numbers, limits = itertools.count(), BaseLimits(documents=1)
 
     def path_of(url: str) -> Path:

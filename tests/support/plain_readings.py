@@ -1,6 +1,6 @@
-"""The plainest reading of each format, written without hsimhash's readers so that theirs can be compared with it.
+"""The plainest reading of each format, written without hsimhash's readers so that it can be compared with theirs.
 
-Each function returns None where a file is damaged or its format leaves the reading open.
+Each function returns None if a file is damaged or its format leaves the reading open.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def json_values(data: bytes) -> list[object] | None:
 
 
 def _skip(text: str, at: int, skipped: str) -> int:
-    """Return the place after the next character that counts; 0 if none does."""
+    """Return the position after the next character that is not skipped; 0 if there is none."""
     while at < len(text):
         if text[at] not in skipped:
             return at + 1
@@ -90,7 +90,7 @@ def _skip(text: str, at: int, skipped: str) -> int:
 
 
 def csv_rows(data: bytes, delimiter: str = ",") -> list[list[str]] | None:
-    """Return the rows of a CSV file that are not empty, with the one that holds the names."""
+    """Return the rows of a CSV file that are not empty, including the header."""
     try:
         text = data.decode("utf-8-sig")
         rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True))
@@ -134,7 +134,7 @@ class ArchiveRecord:
 
     @property
     def content(self) -> bytes:
-        """What follows the HTTP headers, or the whole block of a text."""
+        """What follows the HTTP headers; for a text, the whole block."""
         return self.block.partition(b"\r\n\r\n")[2] if self.kind == "response" else self.block
 
 
@@ -153,7 +153,7 @@ def archive_records(data: bytes) -> Iterator[ArchiveRecord]:
 
 
 def _headers(lines: bytes) -> dict[str, str]:
-    """Return headers by name; none if one is there twice, folded, or not one at all, which leaves the reading open."""
+    """Return headers by name; empty if one is repeated, folded or malformed, which leaves the reading open."""
     if re.search(rb"\r(?!\n)|(?<!\r)\n|^[ \t]", lines, re.MULTILINE):
         return {}
     pairs = [line.partition(b":") for line in lines.split(b"\r\n")]

@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: on a free port, in a temporary folder, ended by its id."""
+"""The tests' own PostgreSQL: on a free port, in a temporary folder, ended by its pid."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pathlib import Path
 from tests.support.hbase_server import do_without, free_ports
 from tests.support.processes import wait_until
 
-USER = "postgres"  # the superuser in the database, whoever runs the server
+USER = "postgres"  # the superuser in the database, whichever user runs the server
 
 
 def program_folder() -> Path | None:
-    """Return the folder of PostgreSQL's programs, the newest one's; None where there is none."""
+    """Return the folder of the newest PostgreSQL's programs; None if it is not installed."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     on_path = shutil.which("initdb")
     return found[-1] if found else Path(on_path).parent if on_path else None
 
 
 def runs_as() -> str | None:
-    """Return whom the server runs as: it refuses root."""
+    """Return the user to run the server as, because it refuses root; None for this user."""
     if os.geteuid() != 0:
         return None
     return next(name for name in ("postgres", "nobody") if name in {one.pw_name for one in pwd.getpwall()})
@@ -48,7 +48,7 @@ class PostgresqlServer:
 
     @property
     def conninfo(self) -> str:
-        """For libpq: the server's own database, by its superuser."""
+        """libpq's connection string for the server's own database, as its superuser."""
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     @property
@@ -59,7 +59,7 @@ class PostgresqlServer:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres?table={table}{options}"
 
     def install(self, name: str, source: Path) -> None:
-        """Put a file into the server's folder that only the server may read."""
+        """Put a file into the server's folder, readable only by the server."""
         path = self.data / name
         shutil.copyfile(source, path)
         path.chmod(0o600)
@@ -72,7 +72,7 @@ class PostgresqlServer:
         )
 
     def start(self) -> None:
-        """Start the server; it answers on return."""
+        """Start the server; return when it answers."""
         given = ["-k", str(self.folder), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1", *self._settings]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -86,19 +86,19 @@ class PostgresqlServer:
         wait_until(lambda: subprocess.run(asked, check=False).returncode == 0, self.process)
 
     def children(self) -> list[int]:
-        """Return the ids of the server's own processes."""
+        """Return the pids of the server's own processes."""
         pid = self.process.pid
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def kill(self) -> None:
-        """Kill the server and all its processes: nothing is flushed or said to anybody."""
-        self.process.send_signal(signal.SIGSTOP)  # so that it starts no more of them
+        """Kill the server and all its processes: they do not flush anything or notify clients."""
+        self.process.send_signal(signal.SIGSTOP)  # so that it cannot start more of them
         children = self.children()
         for pid in (self.process.pid, *children):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
-        wait_until(lambda: not any(map(_holds_files, children)))  # what they hold, a new one needs
+        wait_until(lambda: not any(map(_holds_files, children)))  # a new server needs what they hold
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
@@ -108,7 +108,7 @@ class PostgresqlServer:
 
 
 def _holds_files(pid: int) -> bool:
-    """Tell whether a process has open files: one that has ended has none, even before it is waited for."""
+    """Return whether a process has open files: one that has ended does not, even before it is waited for."""
     try:
         return any(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
@@ -117,7 +117,7 @@ def _holds_files(pid: int) -> bool:
 
 @contextmanager
 def postgresql_serving(settings: Sequence[str] = ()) -> Iterator[PostgresqlServer]:
-    """Give a server that runs during the block; skip the test where there is none, unless REQUIRE_SERVERS is set."""
+    """Yield a server that runs during the block; skip the test if it is missing, unless REQUIRE_SERVERS is set."""
     bin_folder = program_folder()
     if bin_folder is None:
         do_without("PostgreSQL is not installed here (apt-get install postgresql)")

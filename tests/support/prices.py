@@ -1,4 +1,4 @@
-"""What the stores take, for tests of what follows from it."""
+"""The stores' costs, for tests of what depends on them."""
 
 from __future__ import annotations
 

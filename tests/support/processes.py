@@ -1,4 +1,4 @@
-"""Child processes of the tests: a forked one ends with its work, and what it met reaches its parent."""
+"""Child processes of the tests: a forked child ends with its work, and its errors reach the parent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from typing import Any
 
 LIMIT_S = 240  # for a child's work, on a busy machine
 FAILED = 70
-ANSWER_S = 180.0  # in which a process beside a block begins, and ends
-# Processes that serve all tests of a process: they are started once.
+ANSWER_S = 180.0  # within which a process beside a block begins and ends
+# Helper processes that serve all tests of a process: each is started once.
 _SHARED = b"multiprocessing.resource_tracker", b"hsimhash.processes import fork_children"
 
 
 def fork(work: Callable[[], object], told: int = 2, *, limit_s: float = LIMIT_S) -> int:
     """Fork a child that does `work` and nothing else, whatever that raises; return its pid.
 
-    Its exit code is 0, that of a `SystemExit`, or FAILED after any other error. The traceback of that goes to the
-    descriptor `told`, as does the place that a child has reached that takes longer than `limit_s` and is ended for it.
+    The child's exit code is 0, that of a `SystemExit`, or FAILED after any other error, whose traceback goes to the
+    descriptor `told`. A child that takes longer than `limit_s` is ended; its current traceback goes there too.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads: what is tested
+        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork with threads, which is what is tested
         child = os.fork()
     if child:
         return child
@@ -43,12 +43,12 @@ def fork(work: Callable[[], object], told: int = 2, *, limit_s: float = LIMIT_S)
     except BaseException:
         os.write(told, traceback.format_exc().encode())
     finally:
-        os._exit(code)  # a child that left this function would run the rest of the tests on its parent's pipes
+        os._exit(code)  # a child that left this function would run the remaining tests on its parent's pipes
 
 
 @contextmanager
 def forked(work: Callable[[], object], *, limit_s: float = LIMIT_S) -> Iterator[None]:
-    """Do `work` in a forked child beside the block; its error is one of the test, with the child's traceback."""
+    """Do `work` in a forked child during the block; the test fails with the child's traceback if it raises."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as told:
         try:
@@ -57,7 +57,7 @@ def forked(work: Callable[[], object], *, limit_s: float = LIMIT_S) -> Iterator[
             os.close(writing)
         try:
             yield
-            said = told.read().decode(errors="replace")  # until the child has ended
+            said = told.read().decode(errors="replace")  # returns when the child has ended
         except BaseException:
             os.kill(child, signal.SIGKILL)
             raise
@@ -71,10 +71,10 @@ def forked(work: Callable[[], object], *, limit_s: float = LIMIT_S) -> Iterator[
 def beside(
     work: Callable[..., object], given: Sequence[tuple[object, ...]], *, method: str = "spawn"
 ) -> Iterator[list[Any]]:
-    """Run `work(*one, is_over, begun)` for each of `given` in processes beside the block.
+    """Run `work(*one, is_over, begun)` for each of `given` in processes during the block.
 
     Each calls `begun` once, and returns its answer after the event `is_over`, which is set at the end of the block. The
-    list has the answers from then on, in any order; what one raised is raised.
+    list has the answers from then on, in any order. An exception in a process is raised here.
     """
     context: Any = multiprocessing.get_context(method)
     is_over, told = context.Event(), context.Queue()
@@ -96,7 +96,7 @@ def beside(
 
 
 def spin(is_over: Any, begun: Callable[[], None]) -> None:
-    """Keep a core busy, for `beside`; end with the parent too, however that ends."""
+    """Keep a core busy, for `beside`; also end when the parent ends, for whatever reason."""
     parent = os.getppid()
     begun()
     while not is_over.is_set() and os.getppid() == parent:
@@ -120,7 +120,7 @@ def _heard(told: Any) -> Any:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """Let a process hang during the block: it keeps its connections, and answers nothing."""
+    """Suspend a process during the block: it keeps its connections but does not answer."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -132,7 +132,7 @@ def stopped(pid: int) -> Iterator[None]:
 def wait_until(
     is_so: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, *, limit_s: float = LIMIT_S
 ) -> None:
-    """Wait for what others bring about; `process`, if given, must not end before that."""
+    """Wait until a condition holds; `process`, if given, must not end before that."""
     deadline = time.monotonic() + limit_s
     while not is_so():
         if process is not None and process.poll() is not None:
@@ -142,14 +142,14 @@ def wait_until(
 
 
 def children() -> set[int]:
-    """Return the pids of this process's children, and in place of one that serves all tests those of that."""
+    """Return the pids of this process's children; a helper that serves all tests is replaced by its own children."""
     found = children_of("self")
     shared = {one for one in found if any(name in _text(Path(f"/proc/{one}/cmdline")) for name in _SHARED)}
     return (found - shared).union(*map(children_of, shared))
 
 
 def children_of(pid: int | str) -> set[int]:
-    """Return the pids of a process's children; none of one that has ended."""
+    """Return the pids of a process's children; empty if it has ended."""
     with suppress(OSError):
         lists = [_text(task / "children") for task in Path(f"/proc/{pid}/task").iterdir()]
         return {int(child) for text in lists for child in text.split()}

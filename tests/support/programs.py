@@ -24,7 +24,7 @@ SCRATCH = Path(".bench")  # on the disk of the project: /tmp may be memory
 
 
 def print_conditions(title: str, *, packages: Sequence[str] = (), **facts: object) -> None:
-    """Print the machine, the versions, and what the measurement was given: rows, seed."""
+    """Print the machine, the versions and the parameters of the measurement, such as rows and seed."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
     versions = [f"{name} {_version(name)}" for name in ("hsimhash", "numpy", "lmdb", *packages)]
@@ -63,7 +63,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How threads got on: calls a second, all together, and the times of a call."""
+    """The pace of threads: calls per second of all together, and percentiles of the time per call."""
 
     rate: float
     p50_ms: float
@@ -71,7 +71,7 @@ class Pace:
 
 
 def pace(call: Callable[[int], object], threads: int, for_s: float) -> Pace:
-    """Let so many threads call, one call after the other, for so long; each call is given another number from 0 up."""
+    """Let threads call repeatedly for `for_s` seconds; each call gets a different number, counting from 0."""
     numbers, end_s = itertools.count(), time.perf_counter() + for_s
 
     def work(_: int) -> list[float]:
@@ -88,7 +88,7 @@ def pace(call: Callable[[int], object], threads: int, for_s: float) -> Pace:
 
 
 def in_turns(contestants: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
-    """Call each contestant once a round, in turns, so that what else the machine does meets all of them alike."""
+    """Call each contestant once per round, in turns, so that other load on the machine affects all of them alike."""
     taken: dict[str, list[Measured]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, measure in contestants.items():
@@ -102,7 +102,7 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def print_bar(claim: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> None:
-    """Print whether a measured value keeps to its bar; times vary, so nothing fails on it."""
+    """Print whether a measured value meets its bar; it never fails a run, because times vary."""
     is_kept = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
     bar = f"≤ {at_most:,g}" if at_most is not None else f"≥ {at_least:,g}"
     shown = f"{value:,.0f}" if value >= 1_000 else f"{value:,.2f}"
@@ -110,10 +110,10 @@ def print_bar(claim: str, value: float, *, at_most: float | None = None, at_leas
 
 
 def options(described: str, *, has_data: bool = False, **given: tuple[object, str]) -> argparse.Namespace:
-    """Parse the command line of a program: `--scratch` and what is given, by name: default and help.
+    """Parse the command line of a program: `--scratch` and the options in `given`, each with its default and help.
 
-    A default of False makes a flag; else the value has the default's type. With `has_data` there is `--data` too: the
-    folder of labelled data, or None.
+    A default of False makes a flag; otherwise the value has the default's type. `has_data` adds `--data`: the folder
+    of labelled data, or None.
     """
     parser = argparse.ArgumentParser(description=described.partition("\n")[0])
     for name, (default, meaning) in given.items():
@@ -131,7 +131,7 @@ def options(described: str, *, has_data: bool = False, **given: tuple[object, st
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether what must hold did, and in words."""
+    """Whether a requirement was met, and a text that describes it."""
 
     is_right: bool
     text: str
@@ -141,12 +141,12 @@ class Outcome:
 
 
 def faults(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return what does not hold."""
+    """Return the texts of the outcomes that are not right."""
     return [one.text for one in outcomes if not one.is_right]
 
 
 def print_outcomes(outcomes: Iterable[Outcome]) -> int:
-    """Print outcomes as they come; return the exit code."""
+    """Print each outcome as soon as it is available; return the exit code."""
     code = 0
     for one in outcomes:
         print(one, flush=True)
@@ -155,7 +155,7 @@ def print_outcomes(outcomes: Iterable[Outcome]) -> int:
 
 
 def data_file(data: Path | None, name: str) -> Path | None:
-    """Return a file of the labelled data; None, and a line that says so, where it is not there."""
+    """Return a file of the labelled data; if it is missing, print a line that says so and return None."""
     if data is None:
         print(f"SKIP  {name}: no labelled data; set HSIMHASH_DATA or give --data")
         return None
@@ -167,7 +167,7 @@ def data_file(data: Path | None, name: str) -> Path | None:
 
 @contextmanager
 def scratch_folder(parent: Path) -> Iterator[Path]:
-    """Give a new folder, which is deleted at the end."""
+    """Yield a new folder, which is deleted at the end."""
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=parent)).absolute()
     try:

@@ -1,4 +1,4 @@
-"""Random texts of every script, among them what segmenters and normalisation trip over."""
+"""Random texts of every script, including what segmenters and normalisation trip over."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HAN = BLOCKS[17]
 
 
 def run_of(rng: random.Random, block: tuple[int, int], most: int = 12) -> str:
-    """Return a run of any characters of a block."""
+    """Return a run of random characters of a block."""
     return "".join([chr(rng.randint(*block)) for _ in range(rng.randint(1, most))])
 
 
@@ -29,7 +29,7 @@ def text_of_scripts(rng: random.Random) -> str:
 
 
 def text_of_words(rng: random.Random, words: Sequence[str]) -> str:
-    """Return words that stand against each other, some cut short or joined by what is no word."""
+    """Return adjacent words, some cut short or joined by something that is not a word."""
     parts = list[str]()
     for _ in range(rng.randint(2, 10)):
         word = rng.choice(words)
@@ -45,7 +45,7 @@ def text_of_words(rng: random.Random, words: Sequence[str]) -> str:
 
 
 def text_that_repeats(rng: random.Random, words: Sequence[str]) -> str:
-    """Return a few words again and again, between others."""
+    """Return a few words repeated many times, between others."""
     name = [rng.choice(words) for _ in range(rng.randint(1, 3))]
     between = rng.choice(["", " ", "\n", "。"])
     others = [rng.choice(words) for _ in range(rng.randint(0, 12))]

@@ -1,4 +1,4 @@
-"""A real Redis for the tests: a server of its own on a free port, in a folder, ended by its id."""
+"""A real Redis for the tests: a separate server on a free port, in a folder, ended by its pid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = ("--appendonly", "no", "--save", "")
 
 
 class RedisServer:
-    """A server in a folder; `start` again after a kill continues with what it kept."""
+    """A server in a folder; calling `start` after a kill continues with what it kept."""
 
     def __init__(self, folder: Path, options: Sequence[str | int] = QUICK, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ class RedisServer:
         return done.stdout.startswith((b"PONG", b"NOAUTH"))
 
     def kill(self) -> None:
-        """End it as a machine that fails does."""
+        """End it as a machine failure would."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -56,14 +56,14 @@ class RedisServer:
 
     def _end(self, number: int) -> None:
         if self.process is not None:
-            self.process.send_signal(number)  # nothing where it has ended by itself
+            self.process.send_signal(number)  # does nothing if it has already ended
             self.process.wait(START_S)
             self.process = None
 
 
 @contextmanager
 def redis_running(folder: Path, options: Sequence[str | int] = QUICK) -> Iterator[RedisServer]:
-    """Give a server that runs during the block."""
+    """Yield a server that runs during the block."""
     if shutil.which(PROGRAM) is None:
         do_without(f"{PROGRAM} is not installed here (apt-get install redis-server)")
     server = RedisServer(folder, options)

@@ -1,7 +1,7 @@
 """Crawls in one process, each with its own class of items: `python -m tests.support.scrapy_crawl JSON`.
 
-The JSON is a list of crawls (see `Crawl`); what became of each item is printed as a list of JSON objects. A reactor
-runs once in a process, so tests start this program for each set of crawls.
+The JSON is a list of crawls (see `Crawl`); it prints what became of each item as a list of JSON objects. A reactor
+runs only once per process, so tests start this program for each set of crawls.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class StrictModel(pydantic.BaseModel, validate_assignment=True):
 
 
 class Stubborn(dict[str, Any]):
-    """A dict that refuses whatever is assigned."""
+    """A dict that rejects every assignment."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         raise RuntimeError("read-only")
@@ -115,7 +115,7 @@ def paragraphs(response: Response) -> list[str]:
 
 
 def loaded(response: Response) -> Any:
-    """Return a dict of lists, as an `ItemLoader` without output processors gives it."""
+    """Return a dict of lists, as an `ItemLoader` without output processors does."""
     loader = ItemLoader(item={})
     loader.add_value("text", paragraphs(response))
     loader.add_value("url", response.url)
@@ -155,9 +155,9 @@ UNUSABLE: dict[str, Callable[[Response], Any]] = {
     "surrogate": lambda response: {"text": "word \ud800 " * 30, "url": response.url},
     "tab-in-id": lambda response: {"text": "word " * 30, "url": f"a\t{response.url}"},
     "dict-as-url": lambda response: {"text": "word " * 30, "url": {"href": response.url}},
-    "no-item": lambda response: response.url,  # Scrapy hands it to the pipelines
+    "no-item": lambda response: response.url,  # Scrapy passes it to the pipelines
 }
-FOR_ALL = {"LOG_LEVEL", "TWISTED_REACTOR", "TWISTED_REACTOR_ENABLED"}  # settings of a process
+FOR_ALL = {"LOG_LEVEL", "TWISTED_REACTOR", "TWISTED_REACTOR_ENABLED"}  # settings of the whole process
 KINDS = {**CLASSES, **SHAPES, **UNUSABLE}
 UNTAGGABLE = {
     *("bare-item", "bare-data", "frozen-data", "bare-attrs", "frozen-attrs", "bare-model", "frozen-model"),
@@ -167,18 +167,18 @@ UNTAGGABLE = {
 
 @dataclass(frozen=True, slots=True)
 class Crawl:
-    """What one crawl does: `urls` are followed to all links, and each page with an article gives an item."""
+    """What one crawl does: it follows all links from `urls`, and yields an item for each page with an article."""
 
     urls: list[str]
     kind: str = "dict"
     settings: dict[str, Any] = field(default_factory=dict)
-    callback: str = "parse"  # of `Pages`
+    callback: str = "parse"  # a method of `Pages`
     items: list[dict[str, Any]] = field(default_factory=list)  # to yield from each page instead
-    before: str = ""  # what the pipeline before the add-on's does: see `Before`
+    before: str = ""  # what the pipeline before the add-on's does; see `Before`
 
 
 class Pages(scrapy.Spider):
-    """Yields the item of a page before its links, so that an item that ended the callback would end the crawl."""
+    """Yields a page's item before its links, so that an item that ended the callback would end the crawl."""
 
     name = "pages"
     crawl: Crawl
@@ -241,7 +241,7 @@ class Before:
 
 
 class Replace:
-    """A spider middleware near the engine that yields other objects than the spider did."""
+    """A spider middleware near the engine that yields different objects than the spider did."""
 
     async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for one in result:
@@ -273,8 +273,8 @@ class Told:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the crawl was not refused before it began."""
-        with suppress(RuntimeError):  # Scrapy 2.19 raises it, older releases have no stats then
+        """Whether the crawl began, that is, was not refused."""
+        with suppress(RuntimeError):  # Scrapy 2.19 raises it; older releases do not have stats then
             return self.crawler.stats is not None
         return False
 
@@ -317,7 +317,7 @@ def main() -> None:
         told.append(Told(crawler))
     process.start()
     if not all(one.has_begun for one in told):
-        return  # Scrapy has logged why
+        return  # Scrapy has logged the reason
     levels = [logging.getLogger(name).level for name in ("trafilatura", "htmldate")]
     crawled = [{**one.to_json(), "levels": levels, "on_main": [*threads]} for one in told]
     print(json.dumps(crawled, default=repr))

@@ -1,4 +1,4 @@
-"""`hsimhash serve` in a process of its own, on a free port, and a caller of it."""
+"""`hsimhash serve` in a separate process on a free port, and a client for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINES = "application/x-ndjson"
 
 
 class Caller:
-    """A connection that is kept; `call` returns status and answer."""
+    """A persistent connection; `call` returns status and answer."""
 
     def __init__(self, port: int, headers: Mapping[str, str] | None = None) -> None:
         self._headers = dict(headers or {})
@@ -34,7 +34,7 @@ class Caller:
         self.answered: http.client.HTTPMessage
 
     def call(self, path: str, body: object = None, *, method: str | None = None) -> tuple[int, Any]:
-        """Send a body as JSON, or nothing by GET."""
+        """Send a body as JSON, or a GET without one."""
         sent = None if body is None else json.dumps(body)
         status, answer = self.send(method or ("GET" if body is None else "POST"), path, sent, JSON)
         return status, json.loads(answer)
@@ -55,7 +55,7 @@ class Caller:
 
 
 class Serving:
-    """A server that runs; `stop` ends it by SIGTERM, and `told` is then what it said."""
+    """A running server; `stop` ends it by SIGTERM, and `told` then has its messages."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process, self.told = process, b""
@@ -87,7 +87,7 @@ class Serving:
 
 @contextmanager
 def served_here(url: str, limits: ServeLimits, token: str | None = None, *names: str) -> Iterator[int]:
-    """Serve an index in a thread of this process during the block, with other limits; give the port."""
+    """Serve an index in a thread of this process during the block, with the given limits; yield the port."""
     app = make_app(partial(HSimIndex.open, url), token, limits, names)
     given: Any = partial(TimedConnection, limits)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -103,7 +103,7 @@ def served_here(url: str, limits: ServeLimits, token: str | None = None, *names:
 
 @contextmanager
 def served(url: str, *options: str) -> Iterator[Serving]:
-    """Serve an index on a free port during the block, by one worker unless `options` say otherwise."""
+    """Serve an index on a free port during the block, with one worker unless `options` say otherwise."""
     process = own_process("serve", "--store", url, "--listen", "127.0.0.1:0", "--workers", "1", *options)
     serving = None
     try:

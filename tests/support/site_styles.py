@@ -1,6 +1,6 @@
-"""Page styles that `--extract auto` was not tuned on: each in its own kind of markup, with its own words around a text.
+"""Page styles that `--extract auto` was not tuned on, each with its own markup and its own words around a text.
 
-They were written before anything was measured on them, and are not edited to fit the rule: a new case is a new style.
+They were written before any measurement and are never edited to fit the rule: a new case needs a new style.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _PEOPLE = {
 
 
 class Frame:
-    """What a template has at hand: the text, and words to put around it.
+    """What a template can use: the text, and words to put around it.
 
-    Menus and notices are of a site at one visit; teasers, remarks, people, dates and counts change with every page.
+    Menus and notices depend on the site and the visit; teasers, remarks, people, dates and counts change on every page.
 
     Args:
-        style: names the site; each has one template.
-        article: the text.
-        number: the article's, from 0.
-        visit: how often the site was redone since: another has another menu, other notices, teasers and counts.
+        style: the name of the site; each has one template.
+        article: the article to show.
+        number: the article's number, from 0.
+        visit: how often the site was redesigned: each time its menu, notices, teasers and counts change.
         teasers: sentences of other articles.
     """
 
@@ -77,20 +77,20 @@ class Frame:
         self._own = random.Random(f"{style} {self.language} {number}")
         self._teasers = teasers
         sentences = [one.strip() for one in _ENDS.split(article.text) if one.strip()]
-        size = random.Random(f"{style} {self.language}").randint(2, 5)  # sentences of a paragraph
+        size = random.Random(f"{style} {self.language}").randint(2, 5)  # sentences per paragraph
         joint = "" if self.language == "zh" else " "
         self.texts = [joint.join(sentences[at : at + size]) for at in range(0, len(sentences), size)]
 
     def say(self, english: str, chinese: str) -> str:
-        """Return one of two wordings."""
+        """Return the wording in the page's language."""
         return english if self.language == "en" else chinese
 
     def paragraphs(self) -> list[str]:
-        """Return the paragraphs, some of them with a link or bold words within."""
+        """Return the paragraphs, some of them with a link or bold words inside."""
         return [self._marked(html.escape(one, quote=False)) for one in self.texts]
 
     def _marked(self, text: str) -> str:
-        """Return a paragraph in which perhaps a few words are a link, bold or slanted."""
+        """Return a paragraph, perhaps with a few words as a link, bold or italic."""
         spaces = [at for at, one in enumerate(text) if one == " "] if self.language == "en" else range(len(text))
         if "&" in text or len(spaces) < 12 or self._own.random() < 0.6:
             return text
@@ -101,16 +101,16 @@ class Frame:
         return f"{text[:begin]}{opening}{text[begin:end]}</{name}>{text[end:]}"
 
     def joined(self, form: str) -> str:
-        """Return all paragraphs, each within `form`."""
+        """Return all paragraphs, each wrapped in `form`."""
         return "\n".join(form.format(one) for one in self.paragraphs())
 
     def menu(self, count: int, form: str = '<li><a href="/{at}/">{word}</a></li>') -> str:
-        """Return so many entries of the site's menu."""
+        """Return `count` entries of the site's menu."""
         words = self._site.sample(_MENU[self.language], count)
         return "\n".join(form.format(at=at, word=word) for at, word in enumerate(words))
 
     def notices(self, count: int, form: str = '<li><a href="/info/{at}">{word}</a></li>') -> str:
-        """Return so many notices of the site."""
+        """Return `count` notices of the site."""
         words = self._site.sample(_NOTICES[self.language], count)
         return "\n".join(form.format(at=at, word=word) for at, word in enumerate(words))
 
@@ -120,14 +120,14 @@ class Frame:
         return "\n".join(form.format(at=self.page.randrange(9**6), word=html.escape(word.strip())) for word in words)
 
     def remarks(self, least: int, most: int, form: str) -> str:
-        """Return what readers wrote: `form` has their words, names and dates."""
+        """Return readers' comments: `form` takes their words, names and dates."""
         words = self.page.sample(_REMARKS[self.language], self.page.randint(least, most))
         return "\n".join(
             form.format(word=word, name=self.person(), date=self.date(), count=self.count()) for word in words
         )
 
     def person(self) -> str:
-        """Return a name."""
+        """Return a person's name."""
         return self.page.choice(_PEOPLE[self.language])
 
     def count(self, below: int = 9_000) -> int:
@@ -186,7 +186,7 @@ def _blog(f: Frame) -> str:
 
 
 def _docs(f: Frame) -> str:
-    """A manual: a tree of chapters at the side, a note, links to the pages before and behind."""
+    """A manual: a tree of chapters at the side, a note, links to the previous and next pages."""
     note = f.say(
         "This page describes the current release. For older releases choose a version below.",
         "本页适用于当前版本，旧版本请在下方选择。",
@@ -232,7 +232,7 @@ def _news(f: Frame) -> str:
 
 
 def _forum(f: Frame) -> str:
-    """A thread: the text is its first post, others answer; everybody has a profile and a signature."""
+    """A thread: the text is the first post, other users reply; each user has a profile and a signature."""
 
     def post(at: int, name: str, text: str) -> str:
         return f"""<div id="p{at}" class="post has-profile bg{at % 2 + 1}"><div class="inner"><dl class="postprofile" id="profile{at}"><dt class="has-profile-rank"><a href="./member" class="username">{name}</a></dt><dd class="profile-rank">{f.say("Member", "中级会员")}</dd><dd class="profile-posts"><strong>{f.say("Posts:", "帖子：")}</strong> <a href="#">{f.count()}</a></dd><dd class="profile-joined"><strong>{f.say("Joined:", "注册：")}</strong> {f.date()}</dd></dl>
@@ -332,7 +332,7 @@ def _wiki(f: Frame) -> str:
 
 
 def _app(f: Frame) -> str:
-    """An application rendered on a server: classes that say nothing, the text in `main`, data for the scripts."""
+    """An application rendered on a server: meaningless classes, the text in `main`, data for the scripts."""
     state = json.dumps({"props": {"title": f.title, "views": f.count()}}).replace("</", "<\\/")
     return f"""<!DOCTYPE html>
 <html lang="{f.language}"><head><meta charSet="utf-8"/><meta name="viewport" content="width=device-width"/><title>{f.title}</title></head><body><noscript>{f.say("You need to enable JavaScript to run this app.", "您需要启用 JavaScript 才能运行此应用。")}</noscript>
@@ -346,7 +346,7 @@ def _app(f: Frame) -> str:
 
 
 def _divs(f: Frame) -> str:
-    """Nothing but `div` and `span`: the paragraphs too."""
+    """Nothing but `div` and `span`, even for paragraphs."""
     return f"""<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>{f.title}</title></head><body><div class="w1"><div class="t0"><div class="lg">{f.say("Citizen Daily", "市民日报")}</div>{f.menu(12, '<div class="mi"><a href="/{at}">{word}</a></div>')}</div>
 <div class="w2"><div class="l1"><div class="tt">{f.title}</div><div class="in"><span>{f.date()}</span><span>{f.person()}</span><span>{f.say("Views", "浏览")} {f.count()}</span></div>
@@ -371,5 +371,5 @@ STYLES: dict[str, Callable[[Frame], str]] = {
 
 
 def styled_page(style: str, article: Article, number: int, visit: int, teasers: Sequence[str]) -> str:
-    """Return the page of an article on the site of a style; see `Frame`."""
+    """Return an article's page on the site of a style; see `Frame`."""
     return STYLES[style](Frame(style, article, number, visit, teasers))

@@ -1,4 +1,4 @@
-"""A Spark of this machine for tests and benchmarks."""
+"""A local Spark for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-# For jobs on a few rows, where most of the time goes into starting, planning and compiling.
+# For jobs on a few rows, which spend most of their time on starting, planning and compiling.
 QUICK = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
@@ -28,7 +28,7 @@ QUICK = {
 
 @contextmanager
 def local_spark(cores: int = 2, partitions: int = 4, **more: str) -> Iterator[SparkSession]:
-    """Give a session on so many cores, with so many partitions of a shuffle and more of Spark's settings."""
+    """Yield a session with this many cores and shuffle partitions; `more` has further Spark settings."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = {
         "spark.ui.enabled": "false",
@@ -51,7 +51,7 @@ def local_spark(cores: int = 2, partitions: int = 4, **more: str) -> Iterator[Sp
 
 
 def event_log(folder: Path) -> dict[str, str]:
-    """Make a folder; return the settings that have Spark log events there, for `task_times`."""
+    """Make a folder; return the settings that make Spark log events there, for `task_times`."""
     folder.mkdir()
     logged = {"enabled": "true", "dir": folder.as_uri(), "compress": "false", "rolling.enabled": "false"}
     return {f"spark.eventLog.{name}": value for name, value in logged.items()}
@@ -62,8 +62,8 @@ def task_times(folder: Path, since_s: float = 0.0, until_s: float = math.inf) ->
 
     Args:
         folder: where the events are.
-        since_s: when the first task was started at the earliest, by `time.time()`.
-        until_s: when the last one was started at the latest.
+        since_s: only tasks that started at or after this time, as of `time.time()`.
+        until_s: only tasks that started before this time.
     """
     stages: dict[int, list[int]] = {}
     for path in folder.iterdir():
@@ -76,16 +76,16 @@ def task_times(folder: Path, since_s: float = 0.0, until_s: float = math.inf) ->
 
 
 def longest_to_median(stages: Iterable[list[int]], *, long_ms: int) -> float:
-    """Return how many times the median the longest task of a stage takes at most.
+    """Return the greatest ratio of a stage's longest task to its median task.
 
-    Only stages count whose longest task takes `long_ms`; without one it is infinity.
+    Only stages whose longest task takes at least `long_ms` count; without any, the ratio is infinite.
     """
     long = [ms for ms in stages if len(ms) > 2 and max(ms) >= long_ms]
     return max((max(ms) / max(1, statistics.median(ms)) for ms in long), default=math.inf)
 
 
 def need_java() -> None:
-    """Skip the test where there is no Java, or fail it under REQUIRE_HBASE=1."""
+    """Skip the test if Java is missing, or fail it under REQUIRE_HBASE=1."""
     if shutil.which("java") is None:
         end = pytest.fail if os.environ.get("REQUIRE_HBASE") == "1" else pytest.skip
         end("Spark needs Java 17 or 21, and there is no java")

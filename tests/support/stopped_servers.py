@@ -1,4 +1,4 @@
-"""An ingest whose server stops answering in the middle ends when it is asked to, and continues afterwards."""
+"""An ingest whose server stops answering in the middle ends on SIGTERM, and can be resumed afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ended_while_stopped(url: str, pids: Callable[[], Sequence[int]], folder: Pat
         for pid in pids():
             stack.enter_context(stopped(pid))
         send(process, b"".join(lines[2_000:]))
-        time.sleep(0.5)  # the batch is on its way
+        time.sleep(0.5)  # the batch has been sent
         process.send_signal(signal.SIGTERM)
         _, talk = process.communicate(timeout=END_S)
     assert (process.returncode, talk.splitlines()[-1]) == (130, b"hsimhash: interrupted")

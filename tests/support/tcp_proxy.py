@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that holds back some replies, or requests to it; and a port without a server."""
+"""A TCP proxy that delays some of a server's replies, or requests to it; and a port without a server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import count
 
 from tests.support.local_server import LocalServer, serving
 
-Delay = Callable[[int], float]  # from a reply's number, counted over all connections, to seconds
-Pass = Callable[[bytes], None]  # a part of a request; it is passed on when this returns, even if the client is gone
+Delay = Callable[[int], float]  # takes a reply's number, counted over all connections; returns seconds
+Pass = Callable[[bytes], None]  # takes a part of a request; passed on when this returns, even if the client is gone
 
 
 class Proxy(LocalServer):
-    """Passes bytes on both ways; each reply waits as long as `delay` says, each request until `let_pass` returns."""
+    """Passes bytes on both ways; delays each reply as `delay` says, and each request until `let_pass` returns."""
 
     def __init__(self, port: int, delay: Delay, let_pass: Pass = lambda _: None) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Proxy(LocalServer):
                     self._let_pass(data)
                     server.sendall(data)
             with suppress(OSError):
-                server.shutdown(socket.SHUT_WR)  # what was asked last is still answered
+                server.shutdown(socket.SHUT_WR)  # the last request is still answered
             back.join()
 
     def _answers(self, server: socket.socket, client: socket.socket, asked: threading.Event) -> None:
@@ -61,13 +61,13 @@ class Proxy(LocalServer):
 
 
 def proxied(port: int, delay: Delay, let_pass: Pass = lambda _: None) -> AbstractContextManager[Proxy]:
-    """Run a proxy before a port of this machine."""
+    """Run a proxy in front of a local port."""
     return serving(Proxy(port, delay, let_pass))
 
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
-    """A port of this machine that refuses connections: it is taken, so that nobody else can listen there."""
+    """A local port that refuses connections: it is bound, so that no other program can listen on it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -12,11 +12,11 @@ from tests.support.command_line import PROGRAM
 from tests.support.processes import wait_until
 
 GROUPS = 300
-COPIES = 4  # of each group, in each input
+COPIES = 4  # per group and input
 
 
 def assert_one_of_each_group_is_stored(store: str, folder: Path, *, kills: bool = False) -> None:
-    """Ingest near documents by two processes, one of which may be killed and resumed; look at what is stored."""
+    """Ingest near documents in two processes, one of which may be killed and resumed; check what is stored."""
     chance = random.Random(5)
     groups = [chance.getrandbits(64) for _ in range(GROUPS)]
     ids: list[list[str]] = [[] for _ in groups]
@@ -33,7 +33,7 @@ def assert_one_of_each_group_is_stored(store: str, folder: Path, *, kills: bool 
         job = folder / f"job-{name}"
         options = ["--on-duplicate", "skip", "--claim", "--format", "fingerprints", "--job", str(job)]
         if kills and name == "y":
-            options += ["--rate", str(GROUPS * COPIES // 2)]  # so that it does not end before it is killed
+            options += ["--rate", str(GROUPS * COPIES // 2)]  # slow enough that it is killed before it ends
         commands.append([*PROGRAM, "ingest", str(path), "--store", store, *options])
     programs = [_started(command) for command in commands]
     if kills:

@@ -1,4 +1,4 @@
-"""Pages as sites of the web have them: an article, and around it what each site has on all of its pages."""
+"""Pages like those of real sites: an article, surrounded by what a site shows on all of its pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAMES = {"en": "Ann Lee,J. Smith,Staff writer,News desk".split(","), "zh": "王
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """A text with its title; `language` is `en` or `zh`."""
+    """A text and its title; `language` is `en` or `zh`."""
 
     language: str
     title: str
@@ -39,12 +39,12 @@ class Article:
 
 
 class Site:
-    """A site of one language: the words around its articles are its own, and some change with every page.
+    """A site in one language: it has its own words around its articles, and some change on every page.
 
     Args:
-        number: which; its template is one of six.
+        number: the site's number, which also picks one of six templates.
         language: `en` or `zh`.
-        teasers: sentences of other articles, of which every page shows some.
+        teasers: sentences of other articles; every page shows some of them.
     """
 
     def __init__(self, number: int, language: str, teasers: Sequence[str]) -> None:
@@ -58,7 +58,7 @@ class Site:
         self._notices = chosen.sample(_NOTICES[language], chosen.randint(6, 12))
 
     def page(self, article: Article, number: int) -> str:
-        """Return the page of an article; `number` chooses what changes from page to page."""
+        """Return an article's page; `number` determines what changes from page to page."""
         chosen = random.Random(f"{self._name} {number}")
         sentences = [one.strip() for one in _ENDS.split(article.text) if one.strip()]
         paragraphs, at = [], 0
@@ -89,7 +89,7 @@ def _links(words: Sequence[str]) -> str:
 
 
 def _marked(chosen: random.Random, paragraph: str) -> str:
-    """Return a paragraph in which perhaps some words are bold, or a link."""
+    """Return a paragraph, perhaps with some words in bold or as a link."""
     text, at = html.escape(paragraph, quote=False), chosen.randrange(max(1, len(paragraph) - 8))
     if "&" in text or chosen.random() < 0.6:
         return text

@@ -16,10 +16,11 @@ from hsimhash import load
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.files import EXTRACTS
 from hsimhash.load import IngestLimits, IngestOptions
 from hsimhash.progress import Observer, Progress
 from tests.support.archives import PACK, response
-from tests.support.command_line import run
+from tests.support.command_line import make_index, run
 from tests.support.effort import thorough
 from tests.support.web_pages import Article, Site
 
@@ -90,6 +91,18 @@ def test_the_same_article_on_two_sites_is_a_near_duplicate_by_its_main_text_alon
         result = run("ingest", str(path), "--extract", extract, *arguments)
         near[extract] = json.loads(result.stdout)["duplicates"]
     assert near == {"auto": 10, "none": 0}
+
+
+@pytest.mark.parametrize("extract", EXTRACTS)
+def test_a_page_on_stdin_is_read_as_the_same_page_in_a_file(extract: str, tmp_path: Path) -> None:
+    page = next(iter(pages(1).values()))
+    (tmp_path / "page.html").write_text(page)
+    line = json.dumps({"text": page})
+    fingerprint = run("fingerprint", str(tmp_path / "page.html"), "--extract", extract).stdout.strip()
+    assert json.loads(run("fingerprint", "-", "--extract", extract, given=line).stdout)["fingerprint"] == fingerprint
+    url = make_index(tmp_path, {"page": int(fingerprint, 16)}, profile="auto-3")
+    found = json.loads(run("query", "-", "--extract", extract, "--distance", "0", "--store", url, given=line).stdout)
+    assert [match["id"] for match in found["matches"]] == ["page"]
 
 
 @pytest.mark.parametrize("form", FORMS)

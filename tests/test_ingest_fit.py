@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from itertools import islice
 from pathlib import Path
 
@@ -78,6 +79,35 @@ def test_pages_of_a_template_are_told_apart_only_where_the_index_was_fitted(sour
     ingested(source, f"{url}-off", "--on-duplicate", "skip", "--fit", "off")
     assert profile_of(f"{url}-off") == Profile.named("auto-3")
     assert len(contents(f"{url}-off")[1]) < 50
+
+
+def test_a_missing_package_is_an_error_before_the_index_is_created(
+    source: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the table, the index would keep the weights of general text for good."""
+    with Path(source).open("a") as file:
+        file.write('{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n')
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "trafilatura", None)
+        assert "pass --extract none" in ingested(source, url, *AUTO_3, code=2)
+        assert not Path(url.removeprefix("lmdb://")).exists()
+        assert ingested(source, url, *AUTO_3, "--extract", "none").count("word weights") == 1
+    assert profile_of(url).rarity != Profile.named("auto-3").rarity
+
+
+def test_a_job_that_has_not_read_anything_may_be_started_with_other_options(
+    source: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path(source).open("r+") as file:
+        texts = file.read()
+        file.seek(0)
+        file.write('{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n')
+        file.write(texts)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "trafilatura", None)
+        for options in ((), ("--on-duplicate", "skip")):
+            assert "pass --extract none" in ingested(source, url, *AUTO_3, "--fit", "off", *options, code=2)
+        ingested(source, url, *AUTO_3, "--fit", "off", "--extract", "none")
 
 
 def test_an_index_that_exists_keeps_its_table(source: str, url: str, table: str, tmp_path: Path) -> None:

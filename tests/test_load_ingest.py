@@ -710,6 +710,16 @@ def interrupted(index: HSimIndex, path: Path, mode: str = "add", asks: int = 2, 
 MANY = [(str(number), number * 997) for number in range(40)]
 
 
+def test_a_job_that_has_not_processed_anything_may_be_started_with_other_settings(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, []) as index:
+        assert load(index, path, observer=stopping_after(0)).counts.documents == 0
+        assert load(index, path, "tag", stopping_after(0)).counts.documents == 0
+        summary = load(index, path, "skip")
+        assert summary.is_complete
+        assert summary.counts.documents == len(MANY)
+
+
 def test_an_unfinished_job_is_not_continued_with_other_settings_or_inputs(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
@@ -963,7 +973,7 @@ def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_pat
     path.write_text("".join(f"{number}\t{10**15 + number}\n" for number in range(100)))
     decimal, hexadecimal = (InputOptions("fingerprints", fingerprint_format=form) for form in ("decimal", "hex"))
     with filled(tmp_path, []) as index:
-        load(index, path, observer=stopping_after(0), reading=decimal)
+        interrupted(index, path, reading=decimal)
         with pytest.raises(ValueError, match=r"was .*decimal fingerprints.*, is .*hexadecimal fingerprints"):
             load(index, path, reading=hexadecimal)
         assert load(index, path, reading=decimal).counts.added == 100

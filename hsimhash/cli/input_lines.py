@@ -67,7 +67,10 @@ class Lines:
         """
         narrowing = Narrowing(formats_named(settings.fingerprint_format))
         options = InputOptions(
-            id_field=settings.id_field, text_field=settings.text_field, has_signatures=has_signatures
+            id_field=settings.id_field,
+            text_field=settings.text_field,
+            extract=settings.extract,
+            has_signatures=has_signatures,
         ).for_profile(profile)
         for lines in self._batches():
             records = self._made(lines, lambda _, line: json_object(line))

@@ -38,6 +38,10 @@ _SEED = 0x51AB1E  # seed of the hash that selects texts
 BATCH = 1024  # texts handed to the workers at once
 
 
+class NothingToLearnError(ValueError):
+    """No two texts have a feature in common, so a rarity table cannot be fitted to them."""
+
+
 class Fit:
     """Collects a sample of texts for a profile, and fits a table to it.
 
@@ -144,7 +148,7 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
     The sample may be small, or unlike later texts, so features that are common in general text also get a low weight.
 
     Raises:
-        ValueError: no two texts have a feature in common, so there is nothing to learn.
+        NothingToLearnError: No two texts have a feature in common.
     """
     known = [one for one in sample if len(one.hashes)]
     parts = profile.key_kind.parts(np.array([one.key for one in known], np.uint64)).tolist()
@@ -152,7 +156,7 @@ def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTabl
     documents = [one.hashes for one, keys in zip(known, parts, strict=True) if not crowds.are_full(keys, one.sketch)]
     table = RarityTable.fitted(documents)
     if not len(table):
-        raise ValueError(f"nothing to learn from {len(documents):,} documents: no word occurs in two of them")
+        raise NothingToLearnError(f"nothing to learn from {len(documents):,} documents: no word occurs in two of them")
     general = [rarity_table(GENERAL_SHA256)] if profile.rarity == GENERAL_SHA256 else []
     return RarityTable.joined([table, *general], table.documents)
 
@@ -163,8 +167,8 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
     Args:
         profile: Profile as requested.
         fit: Path of a table file, `FIT_OFF` or `FIT_AUTO`.
-        learn: Returns a table fitted to the inputs or None; raises `ValueError` if there is nothing to learn. Called
-            only if the profile can use a table.
+        learn: Returns a table fitted to the inputs, or None, or raises `NothingToLearnError`. Called only if the
+            profile can use a table.
 
     Raises:
         ValueError: the file cannot be read or does not contain a table, or the profile does not use rarity tables.
@@ -180,7 +184,7 @@ def profile_with_table(profile: Profile, fit: str, learn: Callable[[], RarityTab
         return profile
     try:
         table = learn()
-    except ValueError:  # no two texts have a feature in common
+    except NothingToLearnError:
         return profile
     return profile if table is None or table.documents < LEAST_DOCUMENTS else profile.fitted(table)
 

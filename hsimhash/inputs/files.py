@@ -256,6 +256,6 @@ def _leads_to_file_in(top: str, link: str) -> bool:
     target = os.path.realpath(link)
     return (
         target.startswith(top)
-        and not any(map(_LEFT_OUT.match, target.removeprefix(top).split(os.sep)))
+        and not any(map(_LEFT_OUT.match, Path(target.removeprefix(top)).parts))
         and Path(target).is_file()
     )

@@ -146,6 +146,11 @@ class Checkpoint:
     sizes: Mapping[str, int] = field(default_factory=dict)
     token: str = ""
 
+    def is_blank(self, store: Store) -> bool:
+        """Whether the job has not processed any record yet, for example because its first one raised an error."""
+        is_beginning = replace(self, seconds=0.0, sizes={}, token="") == Checkpoint(State.RUNNING)
+        return bool(self.token) and is_beginning and not store.marked(self.token)
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
@@ -261,7 +266,7 @@ class Job:
             begun, checkpoint = stored
             has_lost = _has_lost(store, checkpoint)
             differences = spec.differences(begun, has_formats=bool(checkpoint.token))
-            if checkpoint.state is not State.DONE:
+            if checkpoint.state is not State.DONE and not (differences and checkpoint.is_blank(store)):
                 self._refuse(differences, spec, checkpoint, has_lost=has_lost)
                 self.is_resumed = not spec.is_stream
             elif not spec.is_stream and not differences:

@@ -1,1 +1,1 @@
-"""Measurements: `python -m tests.bench.bench_…`; each prints its conditions above its numbers."""
+"""Measurements: `python -m tests.bench.bench_…`; each prints its conditions before its numbers."""

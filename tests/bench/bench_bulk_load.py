@@ -1,10 +1,11 @@
 """Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load`.
 
-The commands `bulk-load` and `spark bulk-load`, from a file of ids and fingerprints to the last register in the table,
-each in a process of its own, Spark's start included; against `add_many` of an exclusive writer, which is what `ingest`
-with `exclusive=yes` does, and happybase `batch()` putting the same rows, both of the first documents in batches of
-10,000. All into tables of ten regions on the same server, in turns; rates are medians. Of `bulk-load` also its memory,
-of all its processes but HBase's own, and bytes a row; and a query before and after a major compaction.
+Compares the commands `bulk-load` and `spark bulk-load` with `add_many` of an exclusive writer, as `ingest` with
+`exclusive=yes` uses it, and with happybase `batch()`, which puts the same rows. The commands run from a file of ids and
+fingerprints to the last register in the table, each in a separate process, including Spark's start. The other two add
+only the first documents, in batches of 10,000. All load into tables of ten regions on the same server, in turns; rates
+are medians. For `bulk-load` it also prints the memory of all its processes except HBase's own, the bytes per row, and
+the time of a query before and after a major compaction.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from tests.support.programs import (
 )
 
 SEED = 41
-SIZE = 1_000_000  # of fewer documents the programs' own start takes most of the time
+SIZE = 1_000_000  # with fewer documents the programs' start takes most of the time
 ROUNDS = 3
-SLOW_DOCUMENTS = 20_000  # of the two others, in a round
+SLOW_DOCUMENTS = 20_000  # for the two others, per round
 BATCH = 10_000
 QUERIES = 500
 KIB, MIB = 1 << 10, 1 << 20
-LOOK_S = 0.1  # between two looks at the memory
+LOOK_S = 0.1  # interval for reading the memory
 
 
 def write_lines(path: Path, fingerprints: Numbers) -> None:
@@ -63,7 +64,7 @@ def write_parquet(path: Path, fingerprints: Numbers) -> None:
 
 
 class Command:
-    """A command and what it took: the most memory, and the bytes of files of a family for each cell."""
+    """A command and its costs: peak memory, and the bytes per cell in the files of drawer rows."""
 
     def __init__(self, server: HBaseServer, folder: Path, *words: object) -> None:
         self.server, self.folder, self.words = server, folder, words
@@ -87,7 +88,7 @@ class Command:
             raise RuntimeError(f"{' '.join(map(str, command))} ended with {process.returncode}")
 
     def _look_at(self, manifest: Path) -> None:
-        """Note the bytes of a row, once the files are there: they are gone at the end."""
+        """Note the bytes per row once the files exist; the command deletes them at the end."""
         files = json.loads(manifest.read_text()).get("files", []) if manifest.exists() and not self.row_bytes else []
         drawers = [file for file in files if "/f/" in file["name"]]
         if drawers:
@@ -95,7 +96,7 @@ class Command:
 
 
 def _family(pid: int) -> list[int]:
-    """Return a process and those below it, but for Java's."""
+    """Return the pids of a process and its descendants, except Java's."""
     try:
         if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
             return []
@@ -106,7 +107,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _own_bytes(pid: int) -> int:
-    """Return the memory of a process; what it shares counts in part."""
+    """Return the memory of a process; shared memory counts proportionally."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,9 +1,9 @@
-"""What `collect` reads and takes on a real HBase: `python -m tests.bench.bench_collect [--large]`.
+"""What `collect` reads and costs on a real HBase: `python -m tests.bench.bench_collect [--large]`.
 
-Tables of ten regions, filled by `bulk-load`. From the small and from the large one documents are removed and moved, and
-what they leave is collected at once: the age from which it may be is passed in. The region server counts the rows that
-were read for that (readRequestCount of the table, by its JMX), of which a share that grows with the table would show.
-And what the log costs: batches of adds, moves and removals with it and without, in turns on one table.
+Uses tables of ten regions, filled by `bulk-load`. In a small and a large table, documents are removed and moved, and
+their leftovers are collected at once, because the required age is passed in. The region server counts the rows read
+for that (the table's readRequestCount in JMX), which would show a cost that grows with the table. Also measures the
+cost of the log: batches of adds, moves and removals with and without it, in turns on one table.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ SEED = 43
 SMALL, SIZE, LARGE = 25_000, 200_000, 1_000_000
 REMOVED = 10_000
 FEW = 1_000
-METRICS_S = 0.5  # after so long the server counts anew, and
-SETTLED_S = 12.0  # its JMX shows it
+METRICS_S = 0.5  # the interval in which the server updates its metrics
+SETTLED_S = 12.0  # until its JMX shows them
 ROUNDS, BATCH, WARM_UPS = 7, 2_000, 2
 LAYOUT = Layout.parse("10")
 
 
 class Unlogged(Writes):
-    """Writes that log nothing of what they leave."""
+    """Writes that do not log their leftovers."""
 
     def left_by(self, changes: Sequence[Change]) -> list[Put]:
         return []
@@ -68,19 +68,19 @@ class UnloggedStore(HBaseStore):
 
 
 def opened(url: str, kind: type[HBaseStore] = HBaseStore) -> HBaseStore:
-    """Open a store that collects whatever its age."""
+    """Open a store that collects leftovers of any age."""
     times = Times(settled_s=0)
     return kind(url, open_gateway(Address.parse(url)), Record(LAYOUT, PROFILE.to_json()), ask_times=lambda: times)
 
 
 class Counters:
-    """What a region server has counted."""
+    """A region server's counters."""
 
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/jmx?qry=Hadoop:service=HBase,name=RegionServer,sub=Tables"
 
     def reads(self, table: str) -> int:
-        """Return how many rows of a table were read so far."""
+        """Return how many rows of a table have been read so far."""
         time.sleep(SETTLED_S)
         with urllib.request.urlopen(self._url, timeout=30) as reply:
             (bean,) = json.load(reply)["beans"]
@@ -100,7 +100,7 @@ def remove(store: HBaseStore, ids: Sequence[str]) -> None:
 def measure(
     store: HBaseStore, counters: Counters, cores: Cores, table: str, what: str, leave: Callable[[], object]
 ) -> float:
-    """Leave something and collect it; print and return how many rows were read for each entry of the log."""
+    """Make leftovers and collect them; print and return how many rows were read per entry of the log."""
     took_s = seconds(leave)
     before, began, began_cores_s = counters.reads(table), time.perf_counter(), cores.seconds()
     report = store.collect()
@@ -115,7 +115,7 @@ def measure(
 
 
 def collects(server: HBaseServer, counters: Counters, folder: Path, size: int) -> float:
-    """Measure with a table of so many documents; return the reads for each removed document."""
+    """Measure with a table of `size` documents; return the reads per removed document."""
     print(f"\n## {size:,} documents", flush=True)
     fingerprints = random_fingerprints(np.random.default_rng(SEED), size)
     write_lines(folder / f"{size}.tsv", fingerprints)

@@ -1,9 +1,9 @@
 """Many different documents in one cluster: `python -m tests.bench.bench_crowds [--large] [--store URL]`.
 
-`hsimhash dedup` of n documents made from one page, each with up to three words replaced, and of n unrelated ones: both
-as commands in processes of their own. Time may grow with n, not with its square. A part of the clusters is compared
-with the plain way. With `--large` also of 1,000,000 documents, half of them in ten clusters. With a store, instead
-claims and queries in an index of n near signatures with one key; the index is dropped at the end.
+Runs `hsimhash dedup` on n documents made from one page, each with up to three words replaced, and on n unrelated ones,
+in separate processes. Time may grow with n, but not with its square. A part of the clusters is compared with brute
+force. `--large` adds 1,000,000 documents, half of them in ten clusters. With a store, it measures claims and queries
+instead, in an index of n near signatures with one key; the index is dropped at the end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.programs import options, print_bar, print_conditions, scratch
 SEED = 38
 SIZES = (10_000, 20_000, 40_000, 80_000)
 LARGE, LARGE_CROWDS = 1_000_000, 10
-COMPARED = 5_000  # documents whose clusters are compared with those of all pairs
+COMPARED = 5_000  # documents whose clusters are compared with clusters of all pairs
 INDEXED = (1_000, 4_000, 16_000, 64_000, 256_000)
 CALLS, WHOLE_QUERIES = 50, 5
 CENTRE = np.uint64(0x9E3779B97F4A7C15)
@@ -40,7 +40,7 @@ MIB = 1 << 20
 
 
 def write_documents(path: Path, count: int, crowds: int, share: float = 1.0) -> None:
-    """Write documents, a share of them made from so many pages, the others unrelated."""
+    """Write documents: a share of them made from `crowds` pages, the others unrelated."""
     rng = np.random.default_rng(SEED)
     pages = rng.integers(0, WORDS, (max(1, crowds), WORDS_IN_DOCUMENT))
     with path.open("w", encoding="ascii") as file:
@@ -61,12 +61,12 @@ def command(source: str, out: Path, *options: str) -> list[str]:
 
 
 def dedup_s(path: Path, out: Path) -> float:
-    """Return the seconds that a dedup takes."""
+    """Return how many seconds a dedup takes."""
     return seconds(lambda: subprocess.run(command(str(path), out), check=True, stdout=subprocess.DEVNULL))
 
 
 def is_plain(path: Path, out: Path) -> bool:
-    """Whether the clusters of the first documents are those of all their pairs, by signatures alone: from a stream."""
+    """Whether the first documents' clusters equal those of all their pairs; a stream decides by signatures alone."""
     lines = path.read_text().splitlines(keepends=True)[:COMPARED]
     given = "".join(lines).encode()
     subprocess.run(command("-", out, "--fit", "off"), input=given, check=True, stdout=subprocess.DEVNULL)
@@ -77,7 +77,7 @@ def is_plain(path: Path, out: Path) -> bool:
 
 
 def near_signatures(rng: np.random.Generator, count: int) -> Signatures:
-    """Return signatures with one key whose fingerprints differ from one in up to six bits, sketches in three."""
+    """Return signatures with one key; fingerprints differ from a centre in up to six bits, sketches in up to three."""
 
     def flips(bits: int) -> Uint64s:
         drawn = np.uint64(1) << rng.integers(0, 64, (count, bits), np.uint64)
@@ -87,7 +87,7 @@ def near_signatures(rng: np.random.Generator, count: int) -> Signatures:
 
 
 def measure_index(url: str) -> None:
-    """Print how long calls on an index with a crowd take."""
+    """Print the times of calls on an index with a crowd."""
     print(f"{'documents':>10}{'claim, ms':>12}{'limit=10, ms':>14}{'all matches, ms':>17}{'matches':>9}")
     rng, stored = np.random.default_rng(SEED), 0
     with HSimIndex.create(url, profile="auto-2") as index:

@@ -1,15 +1,15 @@
 """Near-duplicates of a file of texts: `python -m tests.bench.bench_dedup [--large]`.
 
-`hsimhash dedup --fit off`, text to clusters and report, against `hsimhash fingerprint` of the same file: both as
-commands in processes of their own, from start to end, in turns. `fingerprint` has one process, so `dedup` is given one
-too; with one for each core it is shown beside them. Then `dedup` as it comes, which fits weights to the file, against
-`--fit off`. Times are medians, their ratio the median of the rounds' ratios.
+Compares `hsimhash dedup --fit off`, from text to clusters and report, with `hsimhash fingerprint` of the same file:
+both as whole commands in separate processes, in turns. `fingerprint` has one process, so `dedup` gets only one, too; it
+is also measured with one per core. Then compares `dedup` with its defaults, which fit weights to the file, with `--fit
+off`. Times are medians, ratios medians of the rounds' ratios.
 
-One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
-plain way: every pair of signatures, in blocks; the documents are kept in their order.
+One document in ten is a copy of an earlier one with a single word replaced. Clusters are compared with brute force over
+all pairs of signatures, in blocks; earlier documents are kept first.
 
-With `--large` also the memory of a file of ten million fingerprints, one in ten near an earlier one; and of as many
-with sketches and keys.
+`--large` also measures the memory for a file of ten million fingerprints, one in ten near an earlier one, and for as
+many with sketches and keys.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DOCUMENTS, ROUNDS = 100_000, 3
 LARGE, FINGERPRINTS = 1_000_000, 10_000_000
 WORDS, WORDS_IN_DOCUMENT = 20_000, 147  # about 1 KB
 COPIED_SHARE = 0.1
-ROWS_AT_ONCE = 2_000  # of all fingerprints against all
+ROWS_AT_ONCE = 2_000  # for comparing all fingerprints with all others
 LINES_AT_ONCE = 1 << 18
 MIB = 1 << 20
 GIB = 1 << 30
@@ -59,26 +59,26 @@ def write_input(path: Path, documents: int) -> None:
 
 
 def command_s(*arguments: object, stdin: Path, output: Path) -> float:
-    """Return the seconds that a command takes."""
+    """Return how many seconds a command takes."""
     command = [sys.executable, "-m", "hsimhash", *map(str, arguments)]
     with stdin.open("rb") as given, output.open("wb") as printed:
         return seconds(lambda: subprocess.run(command, stdin=given, stdout=printed, check=True))
 
 
 def dedup_s(source: Path, folder: Path, *options: object) -> float:
-    """Return the seconds that `hsimhash dedup` takes."""
+    """Return how many seconds `hsimhash dedup` takes."""
     out, printed = folder / "results", folder / "summary"
     arguments = ("dedup", source, "--out", out, "--overwrite", "--quiet", "--table-format", "jsonl", *options)
     return command_s(*arguments, stdin=Path(os.devnull), output=printed)
 
 
 def fingerprint_s(source: Path, folder: Path) -> float:
-    """Return the seconds that `hsimhash fingerprint` takes."""
+    """Return how many seconds `hsimhash fingerprint` takes."""
     return command_s("fingerprint", "-", "--signature", stdin=source, output=folder / "signatures")
 
 
 def plain_kept(fingerprints: np.ndarray, sketches: np.ndarray, keys: np.ndarray) -> dict[int, int]:
-    """Return the kept document of each, the first ones being preferred, from all signatures against all."""
+    """Return which document is kept for each, preferring earlier ones, by comparing all signatures with all others."""
     near: dict[int, list[int]] = {}
     keying = Profile.named(DEFAULT_PROFILE).key_kind
     for start in range(0, len(fingerprints), ROWS_AT_ONCE):
@@ -99,7 +99,7 @@ def plain_kept(fingerprints: np.ndarray, sketches: np.ndarray, keys: np.ndarray)
 
 
 def clusters_differ(folder: Path) -> int:
-    """Return how many documents have another kept one than the plain way gives them."""
+    """Return for how many documents a different one is kept than by `plain_kept`."""
     lines = list(map(json.loads, (folder / "signatures").read_text().splitlines()))
     columns = (np.array([int(line.get(name) or "0", 16) for line in lines], np.uint64) for name in Signature._fields)
     rows = [json.loads(line) for line in (folder / "results" / "clusters.jsonl").read_text().splitlines()]
@@ -134,7 +134,7 @@ def usual(folder: Path) -> None:
 
 
 def large(folder: Path) -> None:
-    """Deduplicate ten times as many, once."""
+    """Deduplicate ten times as many documents, once."""
     source = folder / "documents.jsonl"
     write_input(source, LARGE)
     print(f"\n## {LARGE:,} documents: {dedup_s(source, folder):,.0f} s")
@@ -144,7 +144,7 @@ def large(folder: Path) -> None:
 
 
 def write_signatures(path: Path, documents: int, *, is_plain: bool) -> None:
-    """Write ids of 35 characters and random signatures, some of them near earlier ones; plain: fingerprints alone."""
+    """Write ids of 35 characters and random signatures, some near earlier ones; `is_plain`: only fingerprints."""
     rng = np.random.default_rng(SEED)
     columns = rng.integers(1, 1 << 64, (1 if is_plain else 3, documents), np.uint64)
     copies = np.flatnonzero(rng.random(documents) < COPIED_SHARE)[1:]
@@ -166,7 +166,7 @@ def of_fingerprints(folder: Path, *, is_plain: bool) -> None:
     command = [sys.executable, "-m", "hsimhash", "dedup", str(source), "--out", str(folder / "results"), "--quiet"]
     with (folder / "summary").open("wb") as printed:
         process = subprocess.Popen([*command, "--fingerprint-field", "fingerprint"], stdout=printed)
-        _, status, used = os.wait4(process.pid, 0)  # the peak of this process; RUSAGE_CHILDREN has that of all
+        _, status, used = os.wait4(process.pid, 0)  # the peak of this process; RUSAGE_CHILDREN has that of all children
     process.returncode = os.waitstatus_to_exitcode(status)
     what = "fingerprints" if is_plain else "signatures"
     print(f"\n## {FINGERPRINTS:,} {what}, {source.stat().st_size / FINGERPRINTS:,.0f} bytes each with its id")
@@ -180,7 +180,7 @@ def _report_mb(folder: Path) -> float:
 
 
 def print_stages(folder: Path) -> None:
-    """Print what the last run says of itself."""
+    """Print the stages that the last run reports."""
     stats = json.loads((folder / "results" / "stats.json").read_text())
     stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in stats["run"]["seconds"].items())
     print(f"    {stages}; {stats['dropped']:,} dropped, {stats['clusters']:,} clusters, {stats['pairs']:,} pairs")

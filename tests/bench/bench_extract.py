@@ -1,9 +1,9 @@
-"""Articles within sites' menus and footers: `python -m tests.bench.bench_extract [--data DIR]`.
+"""Articles surrounded by sites' menus and footers: `python -m tests.bench.bench_extract [--data DIR]`.
 
-Each article stands on pages of several sites, made by templates. Recall and precision of the pairs of pages of the same
-article within k bits, by their main texts and by all their text; and what taking either costs. Then the same on page
-styles on which the extraction was not tuned, beside plain trafilatura. Then as many pages as a web archive and as
-Parquet: both must make the same index.
+Each article appears on pages of several sites, made from templates. Measures recall and precision of pairs of pages
+with the same article within k bits, by their main texts and by all their text, and the cost of each. Then does the same
+on page styles for which the extraction was not tuned, and compares with plain trafilatura. Finally ingests the same
+pages from a web archive and from Parquet; both must make the same index.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tests.support.site_styles import STYLES, styled_page
 from tests.support.web_pages import Article, Site
 
 TEXTS = {"zh": "zh-wiki-paragraphs", "en": "plag-articles"}
-ARTICLES = 200  # of each language
-COPIES = 3  # pages of each, on sites of their own
+ARTICLES = 200  # per language
+COPIES = 3  # pages per article, each on its own site
 SITES = 30
-ARTICLE_CHARACTERS = 700  # at least: Chinese paragraphs are put together until they have so many
-STYLED = 60  # articles of each language, on every page style
-VISITS = 2  # between which a site has another menu, other notices, teasers, dates and counts
+ARTICLE_CHARACTERS = 700  # at least; Chinese paragraphs are joined until they have this many
+STYLED = 60  # articles per language, on every page style
+VISITS = 2  # between them a site's menu, notices, teasers, dates and counts change
 ARCHIVED = 5_000
 K = 3
 PROFILE = "auto-2"
@@ -64,7 +64,7 @@ def articles(data: Path, language: str) -> list[Article]:
 
 
 def pages_of(found: Sequence[Article], copies: int) -> tuple[list[str], list[int]]:
-    """Return pages, and of which article each is."""
+    """Return pages, and the number of each page's article."""
     chosen, language = random.Random(SEED), found[0].language
     teasers = [one.text[at : at + 60] for one in found for at in (100, 300)]
     sites = [Site(number, language, teasers) for number in range(SITES)]
@@ -106,11 +106,11 @@ def measure(data: Path, language: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is found within K bits, by page style, as shares of what there is; the last is overall.
+    """The shares of pairs that are found within K bits, by page style; the last one is overall.
 
     Attributes:
-        elsewhere: pairs of the same article on the site of this style and on another's.
-        redone: pairs of the same article on this site before and after it was redone.
+        elsewhere: pairs of the same article on the site of this style and on one of another style.
+        redone: pairs of the same article on this site before and after its redesign.
         false: pairs of different articles on this site.
     """
 
@@ -120,7 +120,7 @@ class Found:
 
 
 def found_among(texts: Sequence[str]) -> Found:
-    """Return what is found among the texts of pages, ordered by style, visit and article."""
+    """Return the shares found among pages' texts, which are ordered by style, visit and article."""
     signatures = Profile.named(PROFILE).signatures(texts)
     shape = len(STYLES), VISITS, len(texts) // len(STYLES) // VISITS
     fingerprints = signatures.fingerprints.reshape(shape)
@@ -140,7 +140,7 @@ def found_among(texts: Sequence[str]) -> Found:
 
 
 def measure_styles(data: Path, language: str) -> None:
-    """Print a table of what is found on the held-out page styles."""
+    """Print a table of the shares found on the held-out page styles."""
     every = articles(data, language)
     chosen, teasers = every[:STYLED], [one.text[at : at + 60] for one in every for at in (100, 300)]
     pages = [

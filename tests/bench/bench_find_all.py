@@ -1,9 +1,9 @@
 """`hsimhash find-all` against peers, file to file: `python -m tests.bench.bench_find_all [--large]`.
 
-Each contestant is a process of its own that reads a file of decimal fingerprints and writes one of pairs: ours; PyPI
-`simhash-pybind` read and written by Python; and simhash-cpp's own program where `SIMHASH_CPP` names its binary. They
-run in turns; times are medians over the rounds, ratios medians of the rounds' ratios. Answers are compared. A peak of
-memory is at least this process's own, which a new process begins with.
+Each contestant is a separate process that reads a file of decimal fingerprints and writes one of pairs: ours; PyPI
+`simhash-pybind` with input and output in Python; and simhash-cpp's own program if `SIMHASH_CPP` names its binary. They
+run in turns; times are medians over the rounds, ratios medians of the rounds' ratios. Answers are compared. A measured
+peak of memory is at least that of this process, because a new process begins with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BLOCKS = (4, 5, 6)
 ROUNDS = 3
 WRITTEN_AT_ONCE = 1 << 16  # so that this process stays small
 
-# The fastest reading and writing known to us in plain Python; the core takes a set of integers as it is.
+# The fastest input and output in plain Python that we know; the core accepts a set of integers directly.
 _PYBIND = """
 import importlib.util, sys
 core, blocks, distance, source, target = sys.argv[1:]
@@ -46,7 +46,7 @@ with open(target, "w") as file:
 
 
 class Taken(NamedTuple):
-    """What a process took."""
+    """The resources that a process used."""
 
     seconds: float
     peak_gib: float
@@ -83,17 +83,17 @@ def commands(source: Path, blocks: Sequence[int], core: Path | None) -> dict[str
 
 
 def output(source: Path, name: str) -> Path:
-    """Return where a contestant writes."""
+    """Return the path of a contestant's output."""
     return source.with_name(f"{source.name} {name}")
 
 
 def lines(path: Path) -> list[bytes]:
-    """Return the lines of a file in order."""
+    """Return the sorted lines of a file."""
     return sorted(path.read_bytes().splitlines())
 
 
 def race(title: str, values: Numbers, folder: Path, blocks: Sequence[int], rounds: int) -> dict[str, list[Taken]]:
-    """Let all find the pairs of the same fingerprints; print their times."""
+    """Let all contestants find the pairs of the same fingerprints; print their times."""
     print(f"\n## {title}")
     source = folder / "numbers"
     with source.open("w") as file:

@@ -1,7 +1,7 @@
-"""How fast fingerprints are made: `python -m tests.bench.bench_fingerprint [--data DIR] [--documents N]`.
+"""The speed of making fingerprints: `python -m tests.bench.bench_fingerprint [--data DIR] [--documents N]`.
 
-One process: CPU time a document, the contestants in turns, medians over the rounds. Processes: wall time from the first
-result to the last, so that their start does not count. Import: wall time of a fresh interpreter.
+One process: CPU time per document, with contestants in turns; medians over the rounds. Several processes: wall time
+from the first result to the last, so that their start does not count. Import: wall time of a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tests.support.programs import data_file, in_turns, median_ratio, options, p
 CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")
 ENGLISH = "plag-articles"
 CHARACTERS = 930
-HAN_SHARE = 0.6  # of a Chinese text, at least
+HAN_SHARE = 0.6  # the least share in a Chinese text
 TOP = 100
 ROUNDS = 7
-PLAIN_DOCUMENTS = 60  # a round; peers take milliseconds a document
+PLAIN_DOCUMENTS = 60  # per round; peers take milliseconds per document
 BATCH = 256
 STREAM_BATCHES = 40
-IMPORTS = ("import numpy", "from hsimhash import *")  # all public names: the bare import loads none of them
+IMPORTS = ("import numpy", "from hsimhash import *")  # all public names, because the bare import does not load them
 PROFILES = ("auto-1", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
 SIGNING = "auto-2"
 SIGNED = f"{SIGNING}, signatures"
@@ -50,7 +50,7 @@ def chinese_texts(data: Path, count: int) -> list[str]:
 
 
 def plain_jieba(text: str) -> int:
-    """Fingerprint as users of jieba do today: extract_tags, mmh3, a loop over the bits."""
+    """Fingerprint as jieba's users do today: extract_tags, mmh3, a loop over the bits."""
     import jieba.analyse
 
     sums = [0.0] * 64
@@ -62,19 +62,19 @@ def plain_jieba(text: str) -> int:
 
 
 def pypi_on_tags(text: str) -> int:
-    """Fingerprint jieba's tags by PyPI simhash."""
+    """Fingerprint jieba's tags with PyPI simhash."""
     import jieba.analyse
 
     return int(PypiSimhash(jieba.analyse.extract_tags(text, topK=TOP, withWeight=True)).value)
 
 
 def pypi_on_text(text: str) -> int:
-    """Fingerprint a text by PyPI simhash's own 4-grams."""
+    """Fingerprint a text with PyPI simhash's own 4-grams."""
     return int(PypiSimhash(text).value)
 
 
 def cpu_of_each(fingerprint: Callable[[str], int], texts: Sequence[str]) -> float:
-    """Return the CPU seconds a document, one call each."""
+    """Return the CPU seconds per document, with one call for each."""
     start = time.process_time()
     for text in texts:
         fingerprint(text)
@@ -82,14 +82,14 @@ def cpu_of_each(fingerprint: Callable[[str], int], texts: Sequence[str]) -> floa
 
 
 def cpu_of_batch(make: Callable[[Sequence[str]], object], texts: Sequence[str]) -> float:
-    """Return the CPU seconds a document, one call for all."""
+    """Return the CPU seconds per document, with one call for all."""
     start = time.process_time()
     make(texts)
     return (time.process_time() - start) / len(texts)
 
 
 def measure_one_process(texts: list[str], title: str) -> dict[str, list[float]]:
-    """Print a table; return the CPU seconds a document, of each round by name."""
+    """Print a table; return each round's CPU seconds per document, by name."""
     few = texts[:: max(1, len(texts) // PLAIN_DOCUMENTS)][:PLAIN_DOCUMENTS]
     contestants: dict[str, Callable[[], float]] = {
         f"plain: extract_tags({TOP}), mmh3, loop": partial(cpu_of_each, plain_jieba, few),
@@ -99,7 +99,7 @@ def measure_one_process(texts: list[str], title: str) -> dict[str, list[float]]:
         **{name: partial(cpu_of_batch, Profile.named(name).fingerprints, texts) for name in (*PROFILES, SIGNING)},
         SIGNED: partial(cpu_of_batch, Profile.named(SIGNING).signatures, texts),
     }
-    in_turns(contestants, 1)  # dictionaries, memo
+    in_turns(contestants, 1)  # loads dictionaries, fills the memo
     taken = in_turns(contestants, ROUNDS)
     characters = statistics.mean(map(len, texts))
     print(f"\n{title}: {len(texts):,} texts of {characters:,.0f} characters, one process; plain and peers {len(few)}")
@@ -112,7 +112,7 @@ def measure_one_process(texts: list[str], title: str) -> dict[str, list[float]]:
 
 
 def stream_rate(texts: list[str], workers: int) -> float:
-    """Return texts a second from the first result, when all workers run, to the last."""
+    """Return texts per second from the first result, when all workers run, to the last."""
     batches = [texts[(at * BATCH) % len(texts) :][:BATCH] for at in range(STREAM_BATCHES + 2 * workers + 2)]
     results = signature_stream(Profile.named(PROFILES[0]), batches, workers)
     for _ in range(2 * workers + 2):
@@ -133,7 +133,7 @@ def measure_processes(texts: list[str], rounds: int = 5) -> float:
 def main() -> None:
     """Measure, and print the bars."""
     given = options(__doc__, has_data=True, documents=(2_000, "texts of each language"))
-    warnings.simplefilter("ignore")  # of jieba's own
+    warnings.simplefilter("ignore")  # from jieba itself
     logging.getLogger("jieba").setLevel(logging.ERROR)
     packages = ("rjieba", "jieba", "mmh3", "simhash")
     print_conditions("Speed of fingerprints", packages=packages, texts=given.documents, rounds=ROUNDS, batch=BATCH)

@@ -1,13 +1,12 @@
 """Queries and loads on a real HBase: `python -m tests.bench.bench_hbase [--large]`.
 
-The server is the project's own, started for the measurement with the JVM's defaults: one region server, both gateways,
-this client, all on this machine's cores. Each table has ten regions. The peer is happybase in its natural way: a
-prefix scan for each drawer, one after the other, and `batch()` for the same rows. Beside it stands what a table whose
-rows end after the prefix would take, with fingerprints as columns: one multi-get, without any document. Tables are
-compacted before queries, as after a load; greater distances are measured before that too. All meet the same
-fingerprints, in turns, new ones in each round; times are medians over the rounds, ratios medians of the rounds' ratios.
-The answers of both are compared. A round trip of 0.5 ms, and the count of those in sequence, come from a proxy, in a
-process of its own, that holds back each reply.
+The server is the project's own, started for the measurement with the JVM's defaults: one region server, both gateways
+and this client share this machine's cores. Each table has ten regions. The peer is happybase in its natural use: one
+prefix scan per drawer in sequence, and `batch()` for the same rows. For comparison, one multi-get reads a table whose
+rows end after the prefix and have fingerprints as columns, without documents. Tables are compacted before queries, as
+after a load; greater distances are also measured before that. All get the same fingerprints, in turns, with new ones in
+each round; times are medians over the rounds, ratios medians of the rounds' ratios. The answers of both are compared. A
+proxy in a separate process delays each reply to simulate a round trip of 0.5 ms, and to count sequential round trips.
 """
 
 from __future__ import annotations
@@ -73,30 +72,30 @@ REGIONS = 10
 PROFILE = Profile.named("auto-1")
 SIZE, LARGE = 200_000, 1_000_000
 ROUNDS = 7
-SINGLES, PEER_SINGLES = 200, 60  # queries of a round
-WARM_UP_ROUNDS = 10  # until the JVMs have compiled what is asked of them
+SINGLES, PEER_SINGLES = 200, 60  # queries per round
+WARM_UP_ROUNDS = 10  # until the JVMs have compiled the code that is measured
 ROUND_TRIP_S = 0.0005
-SLOW_REPLY_S = 0.1  # to count round trips: beside it all else is short
+SLOW_REPLY_S = 0.1  # to count round trips: everything else is short in comparison
 COUNTED = 10
-LOADED, LOAD_ROUNDS, LOAD_WARM_UPS = 10_000, 5, 8  # with fewer the first table of a new server is a tenth slower
+LOADED, LOAD_ROUNDS, LOAD_WARM_UPS = 10_000, 5, 8  # with fewer warm-ups, a new server's first table is a tenth slower
 HOT_DOCUMENTS, HOT_LIMIT, HOT_QUERIES = 1_000_000, 10, 50
 LOADED_AT_ONCE = 20_000
 
-WIDE_CELLS = 100  # read of a wide row
+WIDE_CELLS = 100  # cells read from a wide row
 
 FAR = (3, 4, 6)
 FAR_SINGLES, FAR_BATCH, FAR_WARM_UPS = 20, 100, 5
 
-MANY_THREADS, MANY_S, MANY_FINGERPRINTS = 32, 3.0, 100_000  # threads that query at once, for so long in each round
-CLAIMS = 50  # of a round
-LONE = 2_000  # queries of one thread, in turns with as many that share no calls
+MANY_THREADS, MANY_S, MANY_FINGERPRINTS = 32, 3.0, 100_000  # threads that query at once, and the time per round
+CLAIMS = 50  # per round
+LONE = 2_000  # queries of one thread, in turns with as many that do not share calls
 
 Query = Callable[[int], object]
 
 
 @contextmanager
 def far_away(gateways: Gateways, reply_s: float) -> Iterator[Gateways]:
-    """Give both gateways as seen through a proxy that holds back each reply."""
+    """Yield both gateways behind a proxy that delays each reply."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     ports = (gateways.thrift1_port, gateways.thrift2_port)
@@ -117,7 +116,7 @@ def _serve_proxies(ports: Sequence[int], reply_s: float, started: Pipe) -> None:
 
 @contextmanager
 def made(gateways: Gateways, layout: Layout) -> Iterator[str]:
-    """Make a table of ten regions with an empty index, and give its name; it is dropped at the end."""
+    """Make a table of ten regions with an empty index and yield its name; it is dropped at the end."""
     with new_table(gateways) as name:
         settings = TableSettings(tuple(splits(layout, REGIONS)))
         create_at(table_url(gateways, name), Record(layout, PROFILE.to_json()), settings).close()
@@ -143,7 +142,7 @@ class Peer:
         return found
 
     def add_many(self, fingerprints: Numbers, ids: Sequence[str]) -> None:
-        """Put the rows that the index has for new documents."""
+        """Put the rows that the index would store for new documents."""
         values, drawers = fingerprints.tolist(), len(self.layout.drawers)
         rows = [row.tobytes() for row in encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES)]
         with self.table.batch(batch_size=1_000) as batch:
@@ -178,7 +177,7 @@ def fill(url: str, fingerprints: Numbers) -> None:
 
 
 def fill_wide(url: str, layout: Layout, fingerprints: Numbers) -> None:
-    """Fill a table with one row for each bucket, which has the fingerprints as columns."""
+    """Fill a table with one row per bucket, with the fingerprints as columns."""
     gateway = open_gateway(Address.parse(url))
     for start in range(0, len(fingerprints), LOADED_AT_ONCE):
         rows = encode(layout, fingerprints[start : start + LOADED_AT_ONCE]).reshape(-1, ROWKEY_BYTES)
@@ -188,12 +187,12 @@ def fill_wide(url: str, layout: Layout, fingerprints: Numbers) -> None:
 
 
 def compact(server: HBaseServer, *tables: str) -> None:
-    """Write each family's cells into one file a region, and wait for it."""
+    """Compact each family into one file per region, and wait until that is done."""
     lines = [f"flush '{table}'\nmajor_compact '{table}'" for table in tables]
     lines.append(
         "admin = org.apache.hadoop.hbase.client.ConnectionFactory.createConnection(@hbase.configuration).admin"
     )
-    lines.append("sleep 5")  # until it has begun
+    lines.append("sleep 5")  # until the compaction has begun
     for table in tables:
         name = f"org.apache.hadoop.hbase.TableName.valueOf('{table}')"
         lines.append(f"sleep 0.5 while admin.getCompactionState({name}).to_s != 'NONE'")
@@ -202,7 +201,7 @@ def compact(server: HBaseServer, *tables: str) -> None:
 
 
 class Race:
-    """Queries of one table, by every way, near and far; `wide` has the same fingerprints; see `fill_wide`."""
+    """Queries of one table in every way, near and far; the table `wide` has the same fingerprints, see `fill_wide`."""
 
     def __init__(self, gateways: Gateways, table: str, wide: str, layout: Layout, stored: Numbers) -> None:
         self.gateways = gateways
@@ -214,7 +213,7 @@ class Race:
         self.times: dict[str, list[float]] = {}
 
     def run(self) -> None:
-        """Measure; the times are in `times`."""
+        """Measure, and store the times in `times`."""
         with far_away(self.gateways, ROUND_TRIP_S) as far, ExitStack() as stack:
             near_ways, far_ways = self._ways(self.gateways, stack, ""), self._ways(far, stack, ", 0.5 ms away")
             index = stack.enter_context(HSimIndex.open(table_url(self.gateways, self.table)))
@@ -257,7 +256,7 @@ class Race:
         return seconds(lambda: index.query_many(fingerprints)) * 1_000 / size
 
     def run_far(self) -> None:
-        """Measure and print queries for greater distances, singly and in batches, and their bars."""
+        """Measure queries for greater distances, single and in batches; print their times and bars."""
         with HSimIndex.open(table_url(self.gateways, self.table)) as index:
             singles = {k: functools.partial(self._far_ms, index, k) for k in FAR}
             batches = {k: functools.partial(self._far_batch_ms, index, k) for k in FAR}
@@ -282,7 +281,7 @@ class Race:
         return seconds(lambda: index.query_many(fingerprints, max_distance=k)) * 1_000 / FAR_BATCH
 
     def run_callers(self) -> None:
-        """Measure and print queries of many threads, which share calls, and as if they did not, and their bars."""
+        """Measure queries of many threads, with shared and separate calls; print their times and bars."""
         fingerprints = itertools.cycle(random_fingerprints(self.rng, MANY_FINGERPRINTS).tolist())
         with HSimIndex.open(table_url(self.gateways, self.table)) as index:
             ask = {
@@ -306,7 +305,7 @@ class Race:
         print_bar("one thread: p50, shared / alone", slower, at_most=1.03)
 
     def run_claims(self) -> None:
-        """Measure and print single claims, of documents that are new and of those that are not, and their bar."""
+        """Measure single claims, of new documents and of others; print their times and bar."""
         ids = map("claimed-{}".format, itertools.count())
         with HSimIndex.open(table_url(self.gateways, self.table)) as index:
 
@@ -328,7 +327,7 @@ class Race:
             print_bar(f"claim, {way} / query, match", ratio, at_most=3)
 
     def print_times(self) -> None:
-        """Print the times, and how many times slower happybase is."""
+        """Print the times, and happybase's as multiples of ours."""
         print(f"{'':40}{'ms a query':>12}{'happybase /':>14}")
         for name, times in self.times.items():
             print(f"{name:40}{statistics.median(times):12.3f}{self._faster(name):14.2f}", flush=True)
@@ -355,7 +354,7 @@ class Race:
                 print_bar(f"query, {name}: round trips in sequence", trips, at_most=most)
 
     def wrong_answers(self) -> int:
-        """Return how many answers differ from happybase's, and say so."""
+        """Print and return how many answers differ from happybase's."""
         queries = half_near(self.rng, self.stored, SINGLES, K).tolist()
         peer = Peer(self.gateways, self.table, self.layout)
         with HSimIndex.open(table_url(self.gateways, self.table)) as index:
@@ -395,7 +394,7 @@ def race(server: HBaseServer, layout: Layout, size: int) -> int:
 
 
 class Cores:
-    """Seconds that this process and the server's have spent on a core."""
+    """CPU seconds of this process and of the server's processes."""
 
     def __init__(self, server: HBaseServer) -> None:
         pids = [int(file.read_text()) for file in sorted((server.folder / "run").glob("*.pid"))]
@@ -407,7 +406,7 @@ class Cores:
 
 
 def load_race(server: HBaseServer, layout: Layout) -> None:
-    """Compare loads of new documents, each way into a table of its own."""
+    """Compare loads of new documents, each way into a separate table."""
     rows = len(layout.drawers) + 2
     print(f"\n## loads: layout {layout.name}, {LOADED:,} documents a round, {rows} rows each", flush=True)
     rng, cores = np.random.default_rng(SEED + 2), Cores(server)
@@ -450,7 +449,7 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
 
 
 def hot(server: HBaseServer, layout: Layout) -> None:
-    """Ask for a fingerprint that a million documents share, and for usual ones, of the same index."""
+    """Query a fingerprint that a million documents share, and ordinary ones, in the same index."""
     print(f"\n## {HOT_DOCUMENTS:,} documents under one fingerprint; limit={HOT_LIMIT}", flush=True)
     rng = np.random.default_rng(SEED + 3)
     usual = random_fingerprints(rng, LOADED)
@@ -477,8 +476,8 @@ def main() -> int:
         "HBase", packages=("thriftpy2", "happybase"), seed=SEED, k=K, regions=REGIONS, rounds=ROUNDS, rows=sizes
     )
     layouts = [Layout.named(name) for name in ("10", "4")]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the server's end
-    # With the script's own settings of the JVM, as `make hbase` has them; the cache holds both tables of a million.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped
+    # With the script's own JVM settings, as in `make hbase`; the cache has room for both tables of a million.
     caches = {"hfile.block.cache.size": "0.5", "hbase.regionserver.global.memstore.size": "0.3"}
     with (
         scratch_folder(given.scratch) as folder,

@@ -1,9 +1,9 @@
 """An embedded index larger than memory: `python -m tests.bench.bench_huge [--documents 100000000]`.
 
-Layout 10, fingerprints with ids of 38 bytes. `hsimhash ingest` builds the index from a file, in the usual way. Queries
-within 3 bits follow, every other one with a match: one by one with nothing cached, where the disk decides; one by one
-with pages cached as far as memory goes; and 1,000 at a time. For 100,000,000 documents it takes half an hour and 25 GB
-of disk.
+Uses layout 10, and fingerprints with ids of 38 bytes. `hsimhash ingest` builds the index from a file as usual. Queries
+within 3 bits follow, every other one with a match: one by one with nothing cached, which depends on the disk; one by
+one with as many cached pages as memory allows; and 1,000 at a time. For 100,000,000 documents it takes half an hour and
+25 GB of disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLD, WARMING, WARM, BATCHES, BATCH = 500, 200_000, 20_000, 10, 1_000
 
 
 def forget(folder: Path) -> None:
-    """Drop the cached pages of the files in a folder, which must not be mapped."""
+    """Drop the cached pages of a folder's files, which must not be mapped."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
@@ -35,7 +35,7 @@ def forget(folder: Path) -> None:
 
 
 def show(name: str, times_s: Sequence[float]) -> None:
-    """Print the median and the tail of times."""
+    """Print the median and the tail of some times."""
     ordered = sorted(times_s)
     median, p99 = statistics.median(ordered), ordered[len(ordered) * 99 // 100]
     print(f"{name}: median {median * 1e6:,.1f} µs, p99 {p99 * 1e6:,.1f}, most {ordered[-1] * 1e6:,.0f}", flush=True)
@@ -53,7 +53,7 @@ def build(fingerprints: Numbers, folder: Path) -> Path:
 
 
 def timed(query: Callable[[int], object], asked: Sequence[int]) -> list[float]:
-    """Return what each query takes."""
+    """Return how long each query takes."""
     return [seconds(lambda one=one: query(one)) for one in asked]  # type: ignore[misc]
 
 

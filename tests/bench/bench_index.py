@@ -1,13 +1,13 @@
 """Queries against peers: `python -m tests.bench.bench_index [--large] [--data DIR]`.
 
-hsimhash on LMDB, layouts 10 and 4; faiss `IndexBinaryMultiHash`, one thread, in memory, which knows positions instead
-of ids; PyPI `simhash`'s index; brute force in numpy. All meet the same queries, every other of which has a match, in
-turns, new ones in each round; times are medians over the rounds, their ratios medians of the rounds' ratios. hsimhash
-and faiss have answered 100,000 others before, so that a process that has just begun to map its index is not compared
-with one that has built its own in memory. Where half of the queries have matches the median lies between two humps, so
-each hump's is shown too, and batches in which all have one, beside what LMDB's own calls take for as many documents,
-with which nothing is done. Answers are compared. At a million documents the same for greater distances; faiss flips a
-bit of each of its four hashes then, which is exact up to 7 bits.
+Contestants: hsimhash on LMDB, layouts 10 and 4; faiss `IndexBinaryMultiHash`, in memory with one thread, which has
+positions instead of ids; PyPI `simhash`'s index; brute force in numpy. All get the same queries in turns, every other
+one with a match, and new ones in each round. Times are medians over the rounds, ratios medians of the rounds' ratios.
+hsimhash and faiss first answer 100,000 other queries, so that a process that has just mapped its index is not compared
+with one that has just built its index in memory. If half of the queries have matches, the times have two modes and the
+median lies between them, so the median of each is also printed. So are batches in which all queries have a match, and
+the time of LMDB's own calls for as many documents, without further work. Answers are compared. With a million documents
+greater distances are also measured; faiss then flips a bit of each of its four hashes, which is exact up to 7 bits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.support.programs import (
     scratch_folder,
 )
 
-LAYOUTS = ("10", "4")  # the last one is the default where an index is embedded
+LAYOUTS = ("10", "4")  # the last one is the default for embedded indexes
 SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
 K = 3
 FAR = (6, 7)
@@ -51,8 +51,8 @@ ROUNDS = 5
 SINGLE_QUERIES = 2_000
 BATCHES, BATCH = 4, 1_000
 WARMING_QUERIES = 100_000
-SLOW_QUERIES = 20  # for a peer that takes milliseconds
-PYPI_DOCUMENTS = 200_000  # more take it minutes
+SLOW_QUERIES = 20  # for a peer that takes milliseconds per query
+PYPI_DOCUMENTS = 200_000  # with more it takes minutes
 RUN_DOCUMENTS = 1_000_000
 HOT_DOCUMENTS, HOT_LIMIT = 1_000_000, 10
 NORMAL_DOCUMENTS = 100_000
@@ -62,21 +62,21 @@ Answers = list[set[int]]
 
 
 class Contestant(ABC):
-    """An index of fingerprints, which are called by their positions."""
+    """An index of fingerprints, which are identified by their positions."""
 
     name: str
     k = K
     single_queries = SINGLE_QUERIES
-    ask: Callable[[Any], object]  # of what `singles` gives
-    ask_many: Callable[[Numbers], object] | None = None  # None: it takes no batches
+    ask: Callable[[Any], object]  # takes an element of what `singles` returns
+    ask_many: Callable[[Numbers], object] | None = None  # None: batches are not supported
 
     def set_distance(self, k: int) -> None:
-        """Let it find what is within k bits from now on."""
+        """Set the distance of the following queries to k bits."""
         self.k = k
 
     @abstractmethod
     def singles(self, queries: Numbers) -> Sequence[object]:
-        """Return single queries as it takes them."""
+        """Return single queries in the form that `ask` takes."""
 
     @abstractmethod
     def answers(self, queries: Numbers) -> Answers:
@@ -120,7 +120,7 @@ class Faiss(Contestant):
         self.index.nflip = k // (K + 1)
 
     def ask(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.index.range_search(rows, self.k + 1)  # it finds what is below the radius
+        return self.index.range_search(rows, self.k + 1)  # the radius is exclusive
 
     def ask_many(self, queries: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.ask(_as_bytes(queries))
@@ -137,7 +137,7 @@ class PypiSimhash(Contestant):
     def __init__(self, fingerprints: Numbers) -> None:
         from simhash import Simhash, SimhashIndex
 
-        logging.getLogger("simhash").setLevel(logging.ERROR)  # it warns of every large bucket
+        logging.getLogger("simhash").setLevel(logging.ERROR)  # it logs a warning for every large bucket
         self.new = Simhash
         documents = [(str(number), Simhash(value)) for number, value in enumerate(fingerprints.tolist())]
         self.ask = SimhashIndex(documents, k=K).get_near_dups
@@ -181,7 +181,7 @@ def times_us(ask: Callable[[Query], object], queries: Sequence[Query]) -> list[f
 
 
 def batch_us(ask: Callable[[np.ndarray], object], queries: np.ndarray) -> float:
-    """Return the time of a query when they come in batches."""
+    """Return the time per query in batches."""
     began = time.perf_counter_ns()
     for start in range(0, len(queries), BATCH):
         ask(queries[start : start + BATCH])
@@ -189,9 +189,9 @@ def batch_us(ask: Callable[[np.ndarray], object], queries: np.ndarray) -> float:
 
 
 def bare_us(index: HSimIndex, other: HSimIndex, queries: Numbers) -> float:
-    """Return the time of a query in LMDB's calls: a listing and a register for each match.
+    """Return the time per query of LMDB's calls alone: a listing and a register for each match.
 
-    What matches is asked of another index, so that these rows are no nearer to the processor than a query finds them.
+    The matches come from another index, so that these rows are not in the processor's caches more than for a query.
     """
     matches = [match for found in other.query_many(queries, max_distance=K) for match in found]
     listed = sorted(match.fingerprint.to_bytes(8, "big") for match in matches)
@@ -219,7 +219,7 @@ def load(index: HSimIndex, runs: Path, fingerprints: Numbers | Signatures, doc_i
 
 
 class Race:
-    """The same queries for all contestants, in turns; `rounds` holds the queries of each round."""
+    """Runs the same queries on all contestants in turns; `rounds` has the queries of each round."""
 
     def __init__(self, contestants: Sequence[Contestant], rounds: Sequence[Numbers]) -> None:
         self.contestants = contestants
@@ -254,7 +254,7 @@ class Race:
             print(f"{one.name:20}" + "".join(_cell(taken, one.name) for taken in self.columns.values()), flush=True)
 
     def print_bars(self, ours: str, title: str) -> None:
-        """Print the bars for one of the contestants."""
+        """Print the bars of one contestant."""
         single, batch = (
             median_ratio(self.columns[name][ours], self.columns[name][Faiss.name]) for name in ("p50", "batch")
         )
@@ -264,7 +264,7 @@ class Race:
             print_bar(f"{title}: {name}, {ours}, µs", statistics.median(self.columns[name][ours]), at_most=most)
 
     def print_matching(self, ours: Sequence[Hsimhash], title: str) -> None:
-        """Print what batches of queries with matches take, of that LMDB's own calls, and the default layout's bar."""
+        """Print the times of batches with matches, the part of LMDB's own calls, and the default layout's bar."""
         for one, other in zip(ours, reversed(ours), strict=True):
             asked = [queries[: 2 * BATCH : 2] for queries in self.rounds]
             bare = statistics.median(bare_us(one.index, other.index, queries) for queries in asked)
@@ -273,7 +273,7 @@ class Race:
         print_bar(f"{title}: batch of {BATCH:,} queries with matches, {one.name}, µs each", taken, at_most=12)
 
     def print_far_bars(self, title: str, k: int) -> None:
-        """Print the bars of a greater distance."""
+        """Print the bars for a greater distance."""
         single = self.columns["p50"]
         ratio = min(median_ratio(single[f"hsimhash {layout}"], single[Faiss.name]) for layout in LAYOUTS)
         print_bar(f"{title}: single query p50 at {k} bits, the better layout / faiss", ratio, at_most=0.6)
@@ -281,7 +281,7 @@ class Race:
         print_bar(f"{title}: single query p50 at {k} bits, layout {LAYOUTS[0]}, µs", wide, at_most=1_500)
 
     def wrong_answers(self) -> int:
-        """Return how many answers differ from the first contestant's, and say so."""
+        """Print and return how many answers differ from the first contestant's."""
         queries = np.concatenate(self.rounds)
         expected = self.contestants[0].answers(queries)
         wrong = 0
@@ -303,7 +303,7 @@ def _cell(taken: Mapping[str, list[float]], name: str) -> str:
 
 
 def warm_up(contestants: Sequence[Contestant], queries: Numbers) -> None:
-    """Let each of them answer the queries, in batches."""
+    """Let each contestant answer the queries in batches."""
     for one in contestants:
         for start in range(0, len(queries), BATCH):
             one.ask_many(queries[start : start + BATCH])
@@ -341,7 +341,7 @@ def race(title: str, fingerprints: Numbers, folder: Path, *, has_bars: bool) -> 
 
 
 def by_distance(fingerprints: Numbers, folder: Path) -> None:
-    """Print what a query by signature takes, by layout and distance; keys and sketches are random."""
+    """Print the time of a query by signature, by layout and distance; keys and sketches are random."""
     rng = np.random.default_rng(SEED + 2)
     sketches, keys = (random_fingerprints(rng, len(fingerprints)) for _ in range(2))
     signatures = Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8))
@@ -364,7 +364,7 @@ def by_distance(fingerprints: Numbers, folder: Path) -> None:
 
 
 def hot(folder: Path) -> None:
-    """Ask for a fingerprint that a million documents share, and for usual ones, of the same index."""
+    """Query a fingerprint that a million documents share, and ordinary ones, in the same index."""
     print(
         f"\n## {HOT_DOCUMENTS:,} documents under one fingerprint, {NORMAL_DOCUMENTS:,} under others; limit={HOT_LIMIT}"
     )

@@ -1,13 +1,13 @@
 """Loading ids with fingerprints: `python -m tests.bench.bench_load [--large]`.
 
-`hsimhash ingest` of a file, the command itself in a process of its own, from its start to its end; the same documents
-by `add_many`, all at once and 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids.
-Besides `add` from one thread and from many, and the two ways of `add_many`, one transaction and a merge, for several
-numbers of documents into an empty and into a large index. In turns; rates are medians. Of the command also: its memory,
-what it wrote, and how large the index is.
+Compares `hsimhash ingest` of a file, as a whole command in a separate process; `add_many` of the same documents, all at
+once and 1,000 at a time, each call durable on return; and faiss's `add`, in memory, without ids. Also measures `add`
+from one thread and from many, and the two ways of `add_many`, one transaction and a merge, for several numbers of
+documents, into an empty and a large index. They run in turns; rates are medians. For the command it also prints the
+memory, the bytes written, and the size of the index.
 
-Peak memory is what the kernel says of the process: it counts pages of mapped files, which are the kernel's to take
-back at any time. So the peak of what is the process's own is shown too, read about every 50 ms.
+Peak memory is the kernel's value for the process. It includes pages of mapped files, which the kernel can reclaim at
+any time. So the peak of the process's own memory, read about every 50 ms, is printed as well.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from tests.support.programs import (
     seconds,
 )
 
-MADE = {"layout": "10", "profile": "auto-1"}  # how the index is
+MADE = {"layout": "10", "profile": "auto-1"}  # how the index is created
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3
-SMALL_DOCUMENTS = 100_000  # 1,000 at a time: a tenth, for it takes minutes; it only gets slower with more
+SMALL_DOCUMENTS = 100_000  # 1,000 at a time: only a tenth, because it takes minutes, and is slower with more
 WAYS_DOCUMENTS = (1_000, 3_000, 10_000, 30_000, 100_000)
 LARGE = 10_000_000
-THREADS, SINGLES, SINGLE_S = 16, 100_000, 3.0  # of documents that are added one by one
+THREADS, SINGLES, SINGLE_S = 16, 100_000, 3.0  # for documents added one by one
 BATCH = 1_000
 POLL_S = 0.05
 WRITTEN_AT_ONCE = 100_000  # lines of the input
@@ -59,7 +59,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What one run of the command took: seconds, bytes, and what `describe` says of the index."""
+    """The costs of one run of the command in seconds and bytes, and what `describe` prints about the index."""
 
     seconds: float
     cpu_seconds: float
@@ -74,7 +74,7 @@ class Ingested:
 
 
 def write_input(path: Path, fingerprints: Numbers) -> None:
-    """Write lines of id and fingerprint."""
+    """Write lines with an id and a fingerprint."""
     with path.open("w", encoding="ascii") as file:
         for start in range(0, len(fingerprints), WRITTEN_AT_ONCE):
             part = fingerprints[start : start + WRITTEN_AT_ONCE].tolist()
@@ -83,13 +83,13 @@ def write_input(path: Path, fingerprints: Numbers) -> None:
 
 
 def ingest(source: Path, folder: Path) -> Ingested:
-    """Run the command on a new index; the index is deleted again."""
+    """Run the command on a new index, then delete the index."""
     with scratch_folder(folder) as place:
         return ingested(source, place)
 
 
 def ingested(source: Path, place: Path) -> Ingested:
-    """Run the command on a new index in `place`, which has the name `index`."""
+    """Run the command on a new index named `index` in `place`."""
     url = f"lmdb://{place / 'index'}"
     command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", url, "--quiet"]
     command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
@@ -111,7 +111,7 @@ def ingested(source: Path, place: Path) -> Ingested:
 
 
 def _own_bytes_while_running(pid: int) -> Iterator[int]:
-    """Yield now and then how much memory a process has that is not a file's."""
+    """Yield now and then how much memory a process has, not counting mapped files."""
     status = Path(f"/proc/{pid}/status")
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         lines = status.read_text().splitlines() if status.exists() else []
@@ -120,7 +120,7 @@ def _own_bytes_while_running(pid: int) -> Iterator[int]:
 
 
 def add_many(fingerprints: Numbers, folder: Path, batch: int) -> tuple[float, int]:
-    """Return the seconds that `add_many` takes, so many documents at a time, and the bytes of the index's file."""
+    """Return how many seconds `add_many` takes, `batch` documents at a time, and the bytes of the index's file."""
     with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
         ids = page_ids(0, len(fingerprints))
         began = time.perf_counter()
@@ -130,7 +130,7 @@ def add_many(fingerprints: Numbers, folder: Path, batch: int) -> tuple[float, in
 
 
 def faiss_s(fingerprints: Numbers) -> float:
-    """Return the seconds that faiss takes."""
+    """Return how many seconds faiss takes."""
     import faiss
 
     faiss.omp_set_num_threads(1)
@@ -139,7 +139,7 @@ def faiss_s(fingerprints: Numbers) -> float:
 
 
 def print_ingested(one: Ingested, source: Path) -> None:
-    """Print what a run took beside its time."""
+    """Print a run's costs other than its time."""
     index = one.index
     file_bytes = index["file_bytes"]
     print(f"    {one.seconds:,.1f} s, {one.cpu_seconds:,.1f} s of them on a core; the rest waits for disk and others")
@@ -160,7 +160,7 @@ def print_bars(one: Ingested, rate: float, at_least: float, title: str) -> None:
 
 
 def usual(folder: Path) -> None:
-    """Load a million documents, every way, in turns."""
+    """Load a million documents in every way, in turns."""
     fingerprints = random_fingerprints(np.random.default_rng(SEED), DOCUMENTS)
     source = folder / "documents.tsv"
     write_input(source, fingerprints)
@@ -210,7 +210,7 @@ def ways(folder: Path) -> None:
 
 
 def one_way(place: Path, held: int, fingerprints: Numbers) -> None:
-    """Add documents to copies of the index at a place, both ways."""
+    """Add documents to copies of the index in a folder, both ways."""
     documents = check_documents(fingerprints, page_ids(held, len(fingerprints)), 1)
     signatures, ids, first_seen = documents
     file_bytes: dict[str, int] = {}
@@ -239,14 +239,14 @@ def one_way(place: Path, held: int, fingerprints: Numbers) -> None:
 
 
 def single(folder: Path) -> None:
-    """Add documents one by one, each durable on return, from one thread and from many, which share commits."""
+    """Add documents one by one, each durable on return, from one thread and from many threads, which share commits."""
     for layout in (default_backend().layout, MADE["layout"]):
         print(f"\n## add, each durable on return, layout {layout}")
         single_in(layout, folder)
 
 
 def single_in(layout: str, folder: Path) -> None:
-    """Add to an index of a layout."""
+    """Add to an index with a layout."""
     rng = np.random.default_rng(SEED)
     profile = MADE["profile"]
     with (

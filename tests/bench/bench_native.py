@@ -1,11 +1,12 @@
 """How fast hsimhash-native signs, against numpy: `python -m tests.bench.bench_native [--data DIR] [--documents N]`.
 
-Texts of 2 KB of UTF-8 in sentences of labelled sets. CPU time a text in one thread, numpy and native in turns, medians
-over the rounds; and the wall time of a stream with one and with two threads.
+Texts have 2 KB of UTF-8, from sentences of labelled sets. Measures the CPU time per text in one thread, numpy and
+native in turns, as medians over the rounds; and the wall time of a stream with one and with two threads.
 
-Then both languages half and half, against the MinHash libraries in Rust: rensa of 128 permutations, whose shingles
-Python has to find, and gaoya, which finds them itself, of 125 hashes in 25 bands. At last `hsimhash dedup` of a file,
-with its report, against the shortest scripts with the two (`rust_minhash.py`): whole commands on all cores.
+Then compares with MinHash libraries in Rust, on both languages half and half: rensa with 128 permutations, whose
+shingles must be found in Python, and gaoya with 125 hashes in 25 bands, which finds them itself. Finally compares
+`hsimhash dedup` of a file, with its report, with the shortest scripts for the two (`rust_minhash.py`): whole commands
+on all cores.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ BATCHES = 12
 
 
 def texts_of(path: Path, ends: str, between: str, count: int) -> list[str]:
-    """Return texts of sentences that are chosen by chance."""
+    """Return texts of randomly chosen sentences."""
     rng = random.Random(SEED)
     sentences = (one for document in read_documents(path) for one in re.split(ends, document["text"]))
     pool = [one for one in sentences if 15 < len(one) < 400]
@@ -64,7 +65,7 @@ def texts_of(path: Path, ends: str, between: str, count: int) -> list[str]:
 
 
 def cpu_us(profile: Profile, texts: Sequence[str], switch: str) -> float:
-    """Return the CPU time of a text."""
+    """Return the CPU time per text."""
     os.environ[SWITCH] = switch
     start = time.process_time()
     profile.signatures(texts)
@@ -80,7 +81,7 @@ def stream_s(profile: Profile, texts: Sequence[str], workers: int) -> float:
 
 
 def shingles(text: str) -> list[str]:
-    """Return what rensa is given: rows of three words, of Chinese of five characters."""
+    """Return the shingles for rensa: runs of three words, or of five characters in Chinese."""
     words = re.findall(r"\w+", text.lower())
     if max(text) <= "\u2fff":
         return [" ".join(words[at : at + 3]) for at in range(len(words) - 2)]
@@ -123,7 +124,7 @@ def print_peers(texts: Sequence[str]) -> None:
 
 
 def write_job(path: Path, texts: Sequence[str]) -> None:
-    """Write documents, of which every tenth is one from before without its end."""
+    """Write documents; every tenth is an earlier one without its end."""
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
             text = texts[number // 2][:-100] if number % 10 == 9 else text

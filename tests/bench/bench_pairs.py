@@ -1,9 +1,9 @@
 """All pairs against peers: `python -m tests.bench.bench_pairs [--large] [--data DIR]`.
 
-`find_pairs` in memory, from an array of fingerprints; PyPI `simhash-pybind` (simhash-cpp's core) from the set that its
-call takes, with m blocks; faiss's binary hash indexes, filled and then asked for all they hold. All meet the same
-fingerprints, in turns; times are medians over the rounds, their ratios medians of the rounds' ratios. A slow peer has
-fewer rounds. Answers are compared.
+Contestants: `find_pairs` in memory, from an array of fingerprints; PyPI `simhash-pybind` (simhash-cpp's core) with m
+blocks, from the set that it takes; faiss's binary hash indexes, filled and then queried for all their fingerprints. All
+get the same fingerprints in turns; times are medians over the rounds, ratios medians of the rounds' ratios. A slow peer
+has fewer rounds. Answers are compared.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ K = 3
 BLOCKS = (4, 5, 6)
 COMPARED_BLOCKS = range(4, 10)
 ROUNDS = 3
-MANY_ROUNDS_FINGERPRINTS = 1_000_000  # with more one round takes the peers minutes; faiss is left out
-FAISS_HASH_FINGERPRINTS = 100_000  # likewise, of the index that flips bits
+MANY_ROUNDS_FINGERPRINTS = 1_000_000  # with more, a round of the peers takes minutes, and faiss is left out
+FAISS_HASH_FINGERPRINTS = 100_000  # likewise, for the index that flips bits
 DENSE, DENSE_PAIRS = 20_000, 4_721_904
 EQUAL_SHARE = 0.3
 
@@ -51,7 +51,7 @@ Contestants = dict[str, Callable[[], float]]
 
 
 def simhash_pybind_core() -> Path | None:
-    """Return the peer's compiled core, which the Makefile puts where its import name meets no other package's."""
+    """Return the peer's compiled core; the Makefile installs it where its import name does not clash with others."""
     found = next((_PYBIND / "simhash").glob("_simhash*.so"), None)
     if found is None:
         print("SKIP  simhash-pybind is not there; 'make bench' installs it")
@@ -59,14 +59,14 @@ def simhash_pybind_core() -> Path | None:
 
 
 def simhash_pybind_version() -> str:
-    """Return which peer that is."""
+    """Return the peer's name and version."""
     found = next(iter(distributions(path=[str(_PYBIND)])), None)
     return f"simhash-pybind {found.version if found else '(not there)'}"
 
 
 @functools.cache
 def simhash_pybind() -> ModuleType | None:
-    """Return the peer."""
+    """Return the peer's module; None if it is missing."""
     path = simhash_pybind_core()
     if path is None:
         return None
@@ -99,7 +99,7 @@ def faiss_indexes(values: Numbers) -> Contestants:
     def all_within(make: Callable[[], faiss.IndexBinary]) -> None:
         index = make()
         index.add(rows)
-        index.range_search(rows, K + 1)  # it finds what is below the radius
+        index.range_search(rows, K + 1)  # the radius is exclusive
 
     def flipping() -> faiss.IndexBinary:
         index = faiss.IndexBinaryHash(64, 16)
@@ -116,12 +116,12 @@ def faiss_indexes(values: Numbers) -> Contestants:
 
 
 def take(contestants: Contestants, slow: Contestants) -> dict[str, list[float]]:
-    """Return the times of all, the slow ones' of one round alone."""
+    """Return the times of all contestants; slow ones run only one round."""
     return in_turns(contestants, ROUNDS) | in_turns(slow, 1)
 
 
 def print_times(times: Mapping[str, list[float]]) -> None:
-    """Print each one's median, and how many times ours it is."""
+    """Print each contestant's median, and its ratio to ours."""
     print(f"{'':22}{'seconds':>9} {'/ ours':>8}")
     for name, taken in times.items():
         ratio = statistics.median(taken) / statistics.median(times[OURS])
@@ -129,7 +129,7 @@ def print_times(times: Mapping[str, list[float]]) -> None:
 
 
 def best_peer(times: Mapping[str, list[float]]) -> list[float] | None:
-    """Return simhash-pybind's times at its fastest m."""
+    """Return simhash-pybind's times with its fastest m."""
     peers = [taken for name, taken in times.items() if name.startswith("simhash-pybind")]
     return min(peers, key=statistics.median, default=None)
 
@@ -150,7 +150,7 @@ def random_ones(size: int) -> None:
 
 
 def large(size: int) -> None:
-    """Find all pairs of many random fingerprints, in a process of its own for its peak of memory."""
+    """Find all pairs of many random fingerprints, in a separate process to measure its peak memory."""
     print(f"\n## random, {size:,}, process of its own")
     code = (
         "import resource, time, numpy as np\n"
@@ -178,7 +178,7 @@ def dense_bucket() -> None:
 
 
 def equal_ones(size: int) -> None:
-    """Find all pairs where many or all fingerprints are equal."""
+    """Find all pairs if many or all fingerprints are equal."""
     rng = np.random.default_rng(SEED)
     values = random_fingerprints(rng, size)
     some = np.where(rng.random(size) < EQUAL_SHARE, rng.choice(values[:1_000], size), values)
@@ -200,7 +200,7 @@ def real_ones(data: Path | None) -> None:
 
 
 def wrong_answers() -> int:
-    """Return for how many m the peer's answer differs from ours, and say so."""
+    """Print and return for how many m the peer's answer differs from ours."""
     core = simhash_pybind()
     if core is None:
         return 0
@@ -219,7 +219,7 @@ def wrong_answers() -> int:
 
 
 def by_value(values: Numbers, pairs: Pairs) -> set[tuple[int, int]]:
-    """Return pairs as the peer has them: the lesser fingerprint, the greater one."""
+    """Return pairs in the peer's form: the lesser fingerprint, the greater one."""
     ends = values[pairs.left], values[pairs.right]
     return set(zip(np.minimum(*ends).tolist(), np.maximum(*ends).tolist(), strict=True))
 

@@ -1,9 +1,9 @@
-"""What `hsimhash plan` says and what a store does: `python -m tests.bench.bench_plan [--store lmdb] [--documents N]`.
+"""`hsimhash plan` compared with a real store: `python -m tests.bench.bench_plan [--store lmdb] [--documents N]`.
 
-An index with keys in parts, of the layout and distance that the kind of store has for new ones, gets random documents
-in bulk, or on Redis and HBase as they come. Every key has all its parts, four documents share some of theirs. Compared
-are the rows and bytes of a document, and the buckets and candidates of a query for a document that is not there. On
-PostgreSQL and Redis the server counts too. Times depend on the machine: they are printed, not judged.
+An index with keys in parts, and the store's default layout and distance, gets random documents in bulk, or one batch at
+a time on Redis and HBase. Every key has all its parts; groups of four documents share some parts. Compares the rows and
+bytes per document, and the buckets and candidates of a query for a document that is not in the index. On PostgreSQL and
+Redis the server's own counts are compared as well. Times depend on the machine, so they are printed but not judged.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ PG_SCANS = (
 
 
 class Place(NamedTuple):
-    """Where an index is made, and what the server tells of it."""
+    """The place of an index, and the server's counts for it."""
 
     url: str
     used_bytes: Callable[[], float]
-    looked_up: Callable[[], float] | None = None  # buckets so far; of a process that has ended
+    looked_up: Callable[[], float] | None = None  # buckets read so far, including by processes that have ended
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def documents(count: int) -> Signatures:
 
 
 def fill(index: HSimIndex, signatures: Signatures, folder: Path) -> None:
-    """Add documents with ids as a crawl has them, of 35 bytes."""
+    """Add documents with ids like those of a crawl, of 35 bytes."""
     ids = [f"https://example.org/page/{number:010d}" for number in range(len(signatures))]
     if LoadsInBulk in index.backend.capabilities:
         with index.bulk(folder / "load") as load:
@@ -123,7 +123,7 @@ def fill(index: HSimIndex, signatures: Signatures, folder: Path) -> None:
 
 
 class Counts(logging.Handler):
-    """What the log of slow queries says that each has read: buckets, rows."""
+    """The buckets and rows that each query has read, according to the log of slow queries."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Counts(logging.Handler):
 
 
 def ask(place: Place, planned: Cost) -> None:
-    """Query for documents that are not there, and compare what that reads and takes with the plan."""
+    """Query documents that are not in the index; compare what that reads and costs with the plan."""
     far, counts, log = documents(2 * QUERIES)[QUERIES:], Counts(), logging.getLogger("hsimhash.slow")
     far = Signatures(~far.fingerprints, far.sketches, far.keys ^ np.uint64(0xFFF), far.kinds, far.keying)
     before = place.looked_up() if place.looked_up else 0.0
@@ -148,10 +148,10 @@ def ask(place: Place, planned: Cost) -> None:
     log.removeHandler(counts)
     buckets, rows = np.mean(counts.read, axis=0)
     print_bar("reads of a query, by plan / by the store", planned.reads / buckets, at_least=0.85, at_most=1.15)
-    if rows * len(far) >= LEAST_ROWS:  # fewer are chance; PostgreSQL counts bits itself
+    if rows * len(far) >= LEAST_ROWS:  # fewer depend on chance; PostgreSQL counts bits itself
         print_bar("candidates, by plan / by the store", planned.candidates / rows, at_least=0.85, at_most=1.15)
     if place.looked_up:
-        time.sleep(2)  # until the process has told
+        time.sleep(2)  # until the process has reported its counts
         looked_up = (place.looked_up() - before) / len(far)
         print(f"the server looked up {looked_up:.1f} buckets a query, by plan {planned.reads}")
     with HSimIndex.open(place.url, slow_s=None) as index:

@@ -1,13 +1,13 @@
 """Queries and loads on a real PostgreSQL: `python -m tests.bench.bench_postgresql [--documents N]`.
 
-The server is started for the measurement with its defaults, beside this client on the same machine's cores. The peers
-are psycopg's: for queries a prepared SELECT of the same buckets from the same indexes, which counts no bits and reads
-no documents; for loads `executemany` of the same rows, 1,000 documents a transaction, with the same indexes there. All
-meet the same fingerprints, in turns; times are medians over the rounds, ratios medians of the rounds' ratios. A table
-of rows (prefix, fingerprint) under one B-tree, the plain way to keep drawers, is measured for its bytes.
+The server is started for the measurement with its defaults and shares the machine's cores with this client. The peers
+use psycopg: for queries a prepared SELECT of the same buckets from the same indexes, which does not count bits or read
+documents; for loads `executemany` of the same rows, with 1,000 documents per transaction and the same indexes. All get
+the same fingerprints in turns; times are medians over the rounds, ratios medians of the rounds' ratios. A table of rows
+(prefix, fingerprint) with one B-tree, the plain way to store drawers, is measured for its bytes.
 
-To wake a process on another core takes 40 µs of a query of 70. Where the kernel puts each is chance, and lasts for
-minutes; so the queries are measured twice, with caller and server on one core, and on two.
+Waking a process on another core takes 40 of a query's 70 µs. The kernel assigns cores by chance and keeps them for
+minutes, so the queries are measured twice: with caller and server on one core, and on two.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLAIN_ROWS = 200_000  # documents in the plain table
 
 
 def loaded(server: PostgresqlServer, layout: str, fingerprints: Numbers, folder: Path) -> tuple[str, float]:
-    """Fill a new index by a bulk load; return its URL and the documents a second."""
+    """Fill a new index by a bulk load; return its URL and the documents per second."""
     url, ids = server.url(f"bench_{layout}"), page_ids(0, len(fingerprints))
     with HSimIndex.create(url, layout=layout, profile=PROFILE) as index, index.bulk(folder / layout) as load:
         began = time.perf_counter()
@@ -55,7 +55,7 @@ def loaded(server: PostgresqlServer, layout: str, fingerprints: Numbers, folder:
 
 
 def peer_rate(server: PostgresqlServer, layout: Layout, fingerprints: Numbers) -> float:
-    """Return how many documents a second `executemany` adds to tables with the same indexes."""
+    """Return how many documents per second `executemany` adds to tables with the same indexes."""
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE peer (LIKE bench_{layout.name} INCLUDING ALL)".encode())
         connection.execute(
@@ -80,7 +80,7 @@ def peer_rate(server: PostgresqlServer, layout: Layout, fingerprints: Numbers) -
 
 @contextmanager
 def on_cores(server: PostgresqlServer, count: int) -> Iterator[None]:
-    """Keep this process, and the server's for connections made meanwhile, on one core together or on one each."""
+    """Pin this process and the server's processes for new connections to one shared core, or to one core each."""
     every = os.sched_getaffinity(0)
     cores = sorted(every)[:count]
     try:
@@ -139,7 +139,7 @@ def queries(
 
 
 def plain_bytes(server: PostgresqlServer, layout: Layout, fingerprints: Numbers) -> float:
-    """Return the bytes of a row (prefix, fingerprint) in a table with a covering B-tree, filled at once."""
+    """Return the bytes per row (prefix, fingerprint) in a table with a covering B-tree, filled at once."""
     words = [(layout.prefixes(int(value)), signed_word(int(value))) for value in fingerprints]
     with psycopg.connect(server.conninfo, autocommit=True) as connection:
         connection.execute("CREATE TABLE plain (prefix bytea NOT NULL, fingerprint bigint NOT NULL)")

@@ -1,11 +1,11 @@
-"""How well near-duplicates are found, and at what cost: `python -m tests.bench.bench_quality [--data DIR]`.
+"""The quality and cost of finding near-duplicates: `python -m tests.bench.bench_quality [--data DIR]`.
 
-Every method gets the same texts, 23 sets in three families, and gives pairs. A pair is right if both texts have the
-same label; all pairs of a label are to be found. Own methods are `hsimhash dedup`; text-dedup and datatrove run with
-their defaults, MinHash is datasketch's with the shingles of exact Jaccard. Where a method has a range of cutoffs, it
-gets the one with the best mean F1 of the family, which nobody knows without labels.
+Every method gets the same texts, 23 sets in three families, and returns pairs. A pair is right if both texts have the
+same label; all pairs with the same label are to be found. Our own methods are `hsimhash dedup`; text-dedup and
+datatrove run with their defaults; MinHash is datasketch's, with the shingles of exact Jaccard. A method with a range of
+cutoffs gets the one with the best mean F1 of the family, which cannot be known without labels.
 
-`--score precision` or `recall` shows these instead of F1; `--csv` has all three. `--plot` draws the means.
+`--score precision` or `recall` prints these instead of F1; `--csv` writes all three. `--plot` draws the means.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FAMILIES = {
     "3": (),
 }
 COUNTS, SHARES = ("found", "right", "wanted"), ("precision", "recall", "f1")
-SHADES = ("#1b4965", "#5fa8d3", "#bee9e8"), ("#7f4f24", "#dda15e", "#f1dca7")  # of own bars, of others; by family
+SHADES = ("#1b4965", "#5fa8d3", "#bee9e8"), ("#7f4f24", "#dda15e", "#f1dca7")  # of our own bars, of others; by family
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What the methods found in a set: by method, the scores by cutoff and the CPU time."""
+    """The results of all methods on a set: for each, its scores by cutoff and its CPU time."""
 
     name: str
     texts: int
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A method in a family: the cutoff that was chosen, each set's score by it, and the mean F1."""
+    """A method's result in a family: the chosen cutoff, and each set's score with it."""
 
     cutoff: float
     scores: Sequence[Score]
@@ -83,18 +83,18 @@ def measure(folder: Path, methods: Sequence[Method], scratch: Path) -> Row:
 
 
 def best(method: str, rows: Sequence[Row]) -> Result:
-    """Choose the cutoff with the best mean F1 over the sets of a family; of equal ones the strictest."""
+    """Choose the cutoff with the best mean F1 over the sets of a family; of equally good ones, the strictest."""
     results = [Result(one, [row.scores[method][one] for row in rows]) for one in rows[0].scores[method]]
     return max(results, key=lambda result: (result.mean("f1"), result.cutoff))
 
 
 def cost(method: str, rows: Sequence[Row]) -> float:
-    """Return the CPU seconds for 1,000 texts."""
+    """Return the CPU seconds per 1,000 texts."""
     return 1_000 * sum(row.cpu_s[method] for row in rows) / sum(row.texts for row in rows)
 
 
 def table(families: Mapping[str, Sequence[Row]], names: Sequence[str], score: str) -> str:
-    """Return a line for each set, then the means of the families, the costs, and the cutoffs that were chosen."""
+    """Return a line for each set, then the families' means, the costs, and the chosen cutoffs."""
     heads = [textwrap.wrap(name, 9) for name in names]
     widths = [max(5, *map(len, head)) + 1 for head in heads]
 
@@ -124,7 +124,7 @@ def table(families: Mapping[str, Sequence[Row]], names: Sequence[str], score: st
 
 
 def short(share: float) -> str:
-    """Return a share of 1 in three digits."""
+    """Format a share between 0 and 1 with three digits."""
     return f"{share:.3f}".removeprefix("0")
 
 
@@ -144,7 +144,7 @@ def write_csv(path: Path, families: Mapping[str, Sequence[Row]], names: Sequence
 
 
 def plot(families: Mapping[str, Sequence[Row]], methods: Sequence[Method]) -> str:
-    """Return an SVG image: mean F1 by method and family, and beside it the CPU time."""
+    """Return an SVG image: mean F1 by method and family, next to the CPU time."""
     every = [row for rows in families.values() for row in rows]
     costs = [cost(method.name, every) for method in methods]
     bar, left, wide, right = 9, 190, 360, 640

@@ -1,9 +1,9 @@
-"""How fast each profile is, and whether it equals its peer: `python -m tests.bench.bench_recipes [--data DIR]`.
+"""The speed of each profile, and its equality with its peer: `python -m tests.bench.bench_recipes [--data DIR]`.
 
-Peers are compared where they can be imported: PyPI `simhash`, `simhash-pybind` (as `make bench` installs it),
-`text-dedup`, `trafilatura`, `chdb`. Install what is missing into a folder by `pip install --target`, and name that in
-PYTHONPATH. Texts of 2 KB are cut from the labelled data, Chinese and English in turns; equality is told on whole
-documents, edge cases among them. One process; CPU time, medians over the rounds.
+Compares with each peer that can be imported: PyPI `simhash`, `simhash-pybind` (as `make bench` installs it),
+`text-dedup`, `trafilatura`, `chdb`. Install missing ones into a folder with `pip install --target`, and add it to
+PYTHONPATH. Texts of 2 KB are cut from the labelled data, Chinese and English in turns; equality is tested on whole
+documents, including edge cases. Times are CPU times of one process, as medians over the rounds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.support.programs import data_file, in_turns, median_ratio, options, p
 LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
 TEXT_BYTES = 2_000
 ROUNDS = 5
-PASSES = 4  # over the texts, in a turn, after two untimed ones: after another's turn all memory is cold
-PEER_TEXTS = 60  # a round; peers take milliseconds a text
-MOST_CHARACTERS = 20_000  # of a document that is compared
+PASSES = 4  # over the texts per turn, after two untimed ones, because other turns evict caches
+PEER_TEXTS = 60  # per round; peers take milliseconds per text
+MOST_CHARACTERS = 20_000  # of each document that is compared
 GENERIC = (
     *("auto-2", "words-1", "chars-1", "zh-1", "words-1:n=3,hash=fnv-1a-64", "words-1:tokens=stop-words,n=4"),
     *("chars-1:hash=md5-last", "words-1:hash=jenkins-lookup3", "words-1:weights=log", "mfonda-1", "java-ik-1"),
@@ -56,7 +56,7 @@ Peer = Callable[[Sequence[str]], list[int]]
 
 
 def each(fingerprint: Callable[[str], int]) -> Peer:
-    """Return a peer that takes one text as one that takes many."""
+    """Turn a peer that takes one text into one that takes many."""
     return lambda texts: list(map(fingerprint, texts))
 
 
@@ -65,7 +65,7 @@ def of_pypi() -> Peer:
 
 
 def core() -> Any:
-    """Return `simhash-pybind`'s compiled core; `ImportError` where it is not there."""
+    """Return `simhash-pybind`'s compiled core; raise `ImportError` if it is missing."""
     module = simhash_pybind()
     if module is None:
         raise ImportError("no simhash-pybind")
@@ -139,7 +139,7 @@ PEERS: dict[str, Callable[[], Peer]] = {
 
 
 def found_peers() -> dict[str, Peer]:
-    """Return the peers that are installed, and say which are not."""
+    """Return the installed peers, and print which are missing."""
     peers = {}
     for name, peer in PEERS.items():
         try:
@@ -150,7 +150,7 @@ def found_peers() -> dict[str, Peer]:
 
 
 def cut_texts(data: Path, names: Sequence[str], count: int) -> list[str]:
-    """Return texts of about `TEXT_BYTES`, taken evenly."""
+    """Return texts of about `TEXT_BYTES`, taken evenly from the data."""
     whole = "\n".join(document["text"] for name in names for document in read_documents(data / name / "docs.jsonl.gz"))
     size = TEXT_BYTES * len(whole) // len(whole.encode())
     pieces = [whole[at : at + size] for at in range(0, len(whole) - size, size)]
@@ -170,7 +170,7 @@ def documents(data: Path, count: int) -> list[str]:
 
 
 def differing(name: str, peer: Peer, texts: Sequence[str]) -> tuple[int, int]:
-    """Return in how many texts a profile and its peer differ, and how many the profile finds too short."""
+    """Return for how many texts a profile and its peer differ, and how many are too short for the profile."""
     found, theirs = Profile.named(name).fingerprints(texts), peer(texts)
     rows = zip(found.values.tolist(), found.kinds.tolist(), theirs, strict=True)
     others = sum(own != other for own, kind, other in rows if kind != TOO_SHORT)
@@ -178,7 +178,7 @@ def differing(name: str, peer: Peer, texts: Sequence[str]) -> tuple[int, int]:
 
 
 def measure(texts: list[str], language: str, peers: dict[str, Peer]) -> dict[str, float]:
-    """Print a table of speeds; return by name the texts a second, and by `RATIO` and name how many times its peer's."""
+    """Print a table of speeds; return texts per second by name, and the ratios to peers by `RATIO` and name."""
     few = texts[:: max(1, len(texts) // PEER_TEXTS)][:PEER_TEXTS]
     names = [*GENERIC, *(name for name in PEERS if name not in GENERIC), "text-dedup-1"]
     contestants: dict[str, Callable[[], float]] = {}
@@ -188,7 +188,7 @@ def measure(texts: list[str], language: str, peers: dict[str, Peer]) -> dict[str
         if name in peers:
             own = texts if name.startswith("clickhouse") else few  # a query costs more than its texts
             contestants[f"peer of {name}"] = partial(cpu_when_warm, peers[name], own, 1)
-    in_turns(contestants, 1)  # dictionaries, memos
+    in_turns(contestants, 1)  # loads dictionaries, fills memos
     taken = in_turns(contestants, ROUNDS)
     size = statistics.mean(len(text.encode()) for text in texts)
     print(f"\n{language}: {len(texts):,} texts of {size:,.0f} bytes, one process; peers {len(few)}")
@@ -207,16 +207,16 @@ def measure(texts: list[str], language: str, peers: dict[str, Peer]) -> dict[str
 
 
 def cpu_when_warm(make: Callable[[Sequence[str]], object], texts: list[str], passes: int) -> float:
-    """Return the CPU seconds a text, after two passes that are not timed."""
+    """Return the CPU seconds per text, after two untimed passes."""
     make(texts * 2)
     return cpu_of_batch(make, texts * passes)
 
 
 def _is_there(name: str) -> bool:
-    """Whether the profile's hash can be had."""
+    """Whether the profile's hash is available."""
     try:
         Profile.named(name).fingerprint("some words of a text, many enough")
-    except Exception as error:  # of a package that is missing
+    except Exception as error:  # raised for a missing package
         print(f"SKIP  {name}: {error}")
         return False
     return True

@@ -1,10 +1,10 @@
 """An index on Redis against redis-py itself: `python -m tests.bench.bench_redis [--documents N]`.
 
-On a server of its own, on loopback, with everything in memory and no AOF:
+On a separate server, on loopback, with everything in memory and without an AOF:
 
-- single queries without a match, on layout 10, against a hand-written pipeline of redis-py that reads the same ten
-  sets, and with a match against one that confirms it too; on the layout and the distance of a new index beside it;
-- adding documents in batches of 1,000, against pipelines of 1,000 documents' single commands.
+- single queries on layout 10: without a match, against a hand-written redis-py pipeline that reads the same ten sets;
+  with a match, against one that also confirms it; both also with the layout and distance of a new index;
+- adding documents in batches of 1,000, against pipelines of the single commands for 1,000 documents.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DOCUMENTS = 1_000_000
 ROUNDS = 5
 QUERIES = 2_000
 BATCH = 1_000
-ADDED = 20_000  # documents of one round of adding
+ADDED = 20_000  # documents added per round
 PROFILE = Profile.named("auto-1").to_json()
 
 
@@ -42,7 +42,7 @@ def ids_of(start: int, count: int) -> list[bytes]:
 
 
 class Plain:
-    """What articles describe: a set for each segment, and a hash of documents; by redis-py's pipelines."""
+    """The design that articles describe, with redis-py's pipelines: a set per segment, and a hash of documents."""
 
     def __init__(self, server: RedisServer, layout: Layout) -> None:
         self.client, self.layout = redis.Redis(port=server.port, protocol=2), layout

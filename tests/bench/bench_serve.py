@@ -1,9 +1,9 @@
-"""`hsimhash serve` by a load client: `python -m tests.bench.bench_serve [--documents N] [--seconds S] [--workers N]`.
+"""`hsimhash serve` under load: `python -m tests.bench.bench_serve [--documents N] [--seconds S] [--workers N]`.
 
-Single queries on LMDB from 64 connections, by wrk, for fingerprints of which one in two is stored, while a writer adds:
-queries a second, latencies, refusals; and the processor's time that a query takes in the workers, which tells more on
-a machine that does other things too. The same without a writer, and single queries of one thread in Python beside it.
-First the bodies that take longest to check: the interpreter's lock is held meanwhile, so all other calls wait.
+wrk sends single queries to an index on LMDB over 64 connections while a writer adds documents; every other fingerprint
+is stored. Prints queries per second, latencies and refusals, and the workers' CPU time per query, which is more
+meaningful on a busy machine. Then measures the same without a writer, and single queries of one thread in Python. But
+first it measures the bodies that take longest to check, because the GIL is held meanwhile and all other calls wait.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from tests.support.serve_process import Serving, served
 
 SEED = 20_070_509
 DOCUMENTS, CONNECTIONS, SECONDS = 1_000_000, 64, 30
-SAMPLE = 20_000  # fingerprints that are asked for
-WANTED = 3_000  # queries a second
-MOST_BYTES = ServeLimits().value_bytes  # of a body
-WORST = {  # bodies, for what checks them
+SAMPLE = 20_000  # fingerprints to query
+WANTED = 3_000  # queries per second
+MOST_BYTES = ServeLimits().value_bytes  # per body
+WORST = {  # bodies that take long to check
     "escapes": '{"text": "' + "\\u4e2d" * (MOST_BYTES // 6 - 9) + '"}',
     "short escapes": '{"text": "' + ",\\n" * (MOST_BYTES // 3 - 9) + '"}',
     "Chinese": '{"text": "' + "网，" * (MOST_BYTES // 6 - 9) + '"}',
@@ -42,7 +42,7 @@ WORST = {  # bodies, for what checks them
     "fields of a text": '{"text": {' + ",".join(f'"{number}": 1' for number in range(64_000)) + "}}",
     "values": '{"text": [' + "1," * (MOST_BYTES // 2 - 9) + "1]}",
 }
-LONGEST_MS = 50  # that a body may keep all others waiting
+LONGEST_MS = 50  # the longest that a body may keep all others waiting
 HINT = "SKIP  no wrk here: apt-get install wrk, or dnf install wrk, or brew install wrk"
 SCRIPT = """
 local digits = {}
@@ -59,16 +59,16 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a load client saw."""
+    """A load client's measurements."""
 
     a_second: float
     p99: str
     errors: int
-    processor_us: float  # of the workers, for a query
+    processor_us: float  # CPU time of the workers per query
 
 
 def filled(url: str, documents: int) -> Uint64s:
-    """Make an index; return what to ask for."""
+    """Make an index; return the fingerprints to query."""
     rng = np.random.default_rng(SEED)
     fingerprints = rng.integers(0, 2**64, documents, np.uint64)
     with HSimIndex.create(url) as index:
@@ -78,14 +78,14 @@ def filled(url: str, documents: int) -> Uint64s:
 
 
 def processor_s(parent: int) -> float:
-    """Return how long the children of a process have used the processor."""
+    """Return the CPU seconds of a process's children."""
     lists = (task / "children" for task in Path(f"/proc/{parent}/task").iterdir())
     fields = [Path(f"/proc/{pid}/stat").read_text().split() for one in lists for pid in one.read_text().split()]
     return sum(int(one[13]) + int(one[14]) for one in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def load(serving: Serving, script: Path, seconds: int) -> Load:
-    """Let wrk ask for so long."""
+    """Let wrk send queries for `seconds`."""
     before = processor_s(serving.process.pid)
     url = f"http://127.0.0.1:{serving.port}/query"
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout=60s", "--latency", "-s", str(script), url]
@@ -101,7 +101,7 @@ def load(serving: Serving, script: Path, seconds: int) -> Load:
 
 @contextmanager
 def adding(url: str) -> Iterator[list[int]]:
-    """Let a writer add documents one after the other during the block; the list has how many."""
+    """Let a writer add documents one by one during the block; the list has their number."""
     added, is_over = [0], threading.Event()
 
     def add() -> None:
@@ -121,7 +121,7 @@ def adding(url: str) -> Iterator[list[int]]:
 
 
 def own_queries(url: str, asked: Uint64s) -> float:
-    """Return how much of the processor a query takes in Python, in microseconds."""
+    """Return the CPU time of a query in Python, in microseconds."""
     with HSimIndex.open(url) as index:
         began = time.process_time()
         for fingerprint in asked.tolist():
@@ -130,7 +130,7 @@ def own_queries(url: str, asked: Uint64s) -> float:
 
 
 def checked_ms(index: HSimIndex, body: str) -> float:
-    """Return for how long the thread of a worker checks a body: the least of five times."""
+    """Return how long a worker's thread takes to check a body: the least of five times."""
 
     def once_ms() -> float:
         began = time.thread_time()

@@ -1,11 +1,13 @@
 """What sketches and keys add: `python -m tests.bench.bench_signatures [--data DIR]`.
 
-Precision, recall and F1 of all pairs within k bits, for `auto-2`, `auto-3` and PyPI `simhash`; for ours also those
-whose sketches agree, and those that share a key besides. Then false pairs among unrelated texts, texts in traditional
-characters, and how many edited pages are found, by kind of edit. `auto-3` weighs by general text.
+Measures precision, recall and F1 of all pairs within k bits, for `auto-2`, `auto-3` and PyPI `simhash`; for ours also
+restricted to pairs with similar sketches, and extended by pairs that share a key. Then measures false pairs among
+unrelated texts, texts in traditional characters, and how many edited pages are found, by kind of edit. `auto-3` uses
+weights of general text.
 
-A pair of labelled texts is right if both are in the same cluster. *Far* pairs are those found whose Jaccard similarity
-is below .3 (the sets list all pairs above). Pages to edit have at least 300 words or 800 characters, one of a cluster.
+A pair of labelled texts is right if both are in the same cluster. *Far* pairs are found pairs with a Jaccard similarity
+below .3 (the sets list all pairs above). Pages to edit have at least 300 words or 800 characters; each is from a
+different cluster.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What two texts of each pair differ by: bits of fingerprints and of sketches, and whether they share a key."""
+    """How the two texts of each pair differ: bits of fingerprints and of sketches, and whether they share a key."""
 
     distances: NDArray[np.uint8]
     sketches: NDArray[np.uint8]
@@ -60,14 +62,14 @@ class Pairs:
 
     @classmethod
     def between(cls, first: Signatures, second: Signatures) -> Pairs:
-        """Compare texts with the others of the same place."""
+        """Compare the signatures at the same positions."""
         has_value = (first.kinds != TOO_SHORT) & (second.kinds != TOO_SHORT)
         distances = np.bitwise_count(first.fingerprints ^ second.fingerprints)
         shares_key = first.keying.shared(first.keys, second.keys) & has_value
         return cls(np.where(has_value, distances, 255), np.bitwise_count(first.sketches ^ second.sketches), shares_key)
 
     def found(self, k: int, *, by_key: bool = False, by_sketch: bool = False) -> Bools:
-        """Return which pairs are found within k bits, or also by key; of those, with `by_sketch`, the similar ones."""
+        """Return which pairs are found within k bits or, if asked, by key; with `by_sketch`, only similar ones."""
         near = (self.distances <= k) | (self.shares_key if by_key else False)
         if not by_sketch:
             return near
@@ -83,7 +85,7 @@ WAYS: Mapping[str, Mapping[str, bool]] = {
 
 
 def made(name: str, texts: Sequence[str]) -> Signatures:
-    """Return the signatures of texts by a profile, or by PyPI `simhash`, which gives fingerprints alone."""
+    """Return the signatures of texts by a profile, or by PyPI `simhash`, which has only fingerprints."""
     if name != PYPI:
         return Profile.named(name).signatures(texts)
     none = np.zeros(len(texts), np.uint64)
@@ -91,12 +93,12 @@ def made(name: str, texts: Sequence[str]) -> Signatures:
 
 
 def ways(name: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
-    """Yield the ways to find pairs by a profile."""
+    """Yield the ways to find pairs with a profile."""
     yield from ((f"{name}{way}", rule) for way, rule in WAYS.items() if name != PYPI or not rule)
 
 
 def far_pairs(path: Path, ids: Sequence[str]) -> Bools:
-    """Return of all pairs, in the order of `triu_indices`, which are not listed as similar."""
+    """Return which pairs, in the order of `triu_indices`, are not listed as similar."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     rows = csv.DictReader(io.StringIO(content.decode()), delimiter="\t")
     place, is_far = {one: at for at, one in enumerate(ids)}, np.ones((len(ids), len(ids)), np.bool_)
@@ -161,7 +163,7 @@ def measure_unrelated(data: Path) -> dict[tuple[str, int], int]:
 
 
 def measure_traditional(data: Path) -> float:
-    """Print and return which share of texts in simplified characters is found by the same in traditional ones."""
+    """Print and return the share of texts in simplified characters found by the same text in traditional ones."""
     codes = np.arange(0x110000, dtype=np.uint32)
     simplified = simplify(codes)
     changed = np.flatnonzero(simplified != codes)[::-1]
@@ -179,7 +181,7 @@ def measure_traditional(data: Path) -> float:
 
 
 def pages(data: Path, language: str) -> list[str]:
-    """Return pages of a language, one of a cluster, in random order."""
+    """Return pages of a language, one per cluster, in random order."""
     chosen: dict[str, str] = {}
     for name in EDITED[language]:
         cluster_of = read_clusters(data / name / "clusters.tsv")
@@ -195,7 +197,7 @@ def pages(data: Path, language: str) -> list[str]:
 
 
 def measure_edits(data: Path, language: str) -> dict[tuple[str, str], float]:
-    """Print how many edited pages are found; return it by way and kind of edit."""
+    """Print the shares of edited pages that are found; return them by way and kind of edit."""
     originals = pages(data, language)
     cut = [sentences(page, language) for page in originals]
     edited = {

@@ -1,9 +1,9 @@
 """Jobs on Spark: `python -m tests.bench.bench_spark [--large]`.
 
-All pairs of fingerprints by `hsimhash.spark.pairs`, by `find_pairs` on the same machine, and by the self-join on
-drawers that one would write in twenty lines; on one core and on two; answers are compared. Then clusters of documents
-of which 30 % share ten fingerprints: how long the longest task of a stage takes beside the median one. Then tables
-are written.
+Finds all pairs of fingerprints with `hsimhash.spark.pairs`, with `find_pairs` on the same machine, and with the
+self-join on drawers that a user would write in twenty lines, on one core and on two; answers are compared. Then
+clusters documents, 30 % of which share ten fingerprints, and compares the longest task of a stage with the median one.
+Finally writes tables.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.support.spark_session import event_log, local_spark, longest_to_media
 
 SEED = 53
 SIZE, LARGE, SMALL = 1_000_000, 10_000_000, 20_000
-ROUNDS = 5  # the first ones are slower: Java compiles what it runs
+ROUNDS = 5  # the first ones are slower because Java compiles what it runs
 NEAR_SHARE = 0.2
 CROWD, CROWD_SHARE = 300_000, 0.3
-K = 3  # bits: all that a join on four drawers finds
-LONG_STAGE_MS = 100  # of the longest task: shorter ones say nothing
+K = 3  # bits: the most for which a join on four drawers finds all pairs
+LONG_STAGE_MS = 100  # for the longest task; shorter ones are not meaningful
 
 
 def written(spark: SparkSession, path: Path, values: Numbers) -> DataFrame:
@@ -48,7 +48,7 @@ def written(spark: SparkSession, path: Path, values: Numbers) -> DataFrame:
 
 
 def self_join(documents: DataFrame) -> DataFrame:
-    """What a user writes: four drawers of 16 bits, a join on them, the distance, each pair once."""
+    """Find pairs as a user would: four drawers of 16 bits, a join on them, the distance, each pair once."""
     drawers = F.array(
         *(
             F.struct(F.lit(n).alias("drawer"), F.shiftright("fingerprint", 16 * n).bitwiseAND(0xFFFF).alias("segment"))
@@ -64,14 +64,14 @@ def self_join(documents: DataFrame) -> DataFrame:
 
 
 def timed(job: Callable[[DataFrame], DataFrame], given: DataFrame, out: Path) -> float:
-    """Return the seconds until a job's rows are written."""
+    """Return how many seconds a job takes to write its rows."""
     began = time.perf_counter()
     job(given).write.mode("overwrite").parquet(str(out))
     return time.perf_counter() - began
 
 
 def measure_pairs(folder: Path, values: Numbers, *, has_naive: bool) -> list[Outcome]:
-    """Print the times of all ways to find pairs; return whether they find the same."""
+    """Print the times of all ways to find pairs; return whether they agree."""
     by_cores = {}
     for cores in (1, 2):
         with local_spark(cores, 8) as spark:
@@ -102,7 +102,7 @@ def measure_pairs(folder: Path, values: Numbers, *, has_naive: bool) -> list[Out
 
 
 def same_pairs(found: Path, left: np.ndarray, right: np.ndarray) -> Outcome:  # type: ignore[type-arg]
-    """Tell whether a table of pairs of ids has these pairs of positions."""
+    """Judge whether a table of pairs of ids has exactly these pairs of positions."""
     table = pq.read_table(found)
     sides = [np.array([int(one[-9:]) for one in table.column(name).to_pylist()]) for name in ("left", "right")]
     own = np.unique(np.minimum(*sides) << 32 | np.maximum(*sides))
@@ -111,10 +111,10 @@ def same_pairs(found: Path, left: np.ndarray, right: np.ndarray) -> Outcome:  # 
 
 
 def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
-    """Print how much longer than the median task the longest one of a stage takes.
+    """Print the ratio of a stage's longest task to its median task.
 
-    Spark puts no small tasks together, so each has about an eighth of the work; and the Python workers run already. It
-    is the median of several runs: in one of them Java may collect garbage just then.
+    Spark does not merge small tasks, so each has about an eighth of the work; the Python workers are already running.
+    The ratio is the median of several runs, because Java may collect garbage during one of them.
     """
     values = near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=K)
     settings = event_log(folder / "events")
@@ -137,7 +137,7 @@ def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
 
 
 def measure_tables(folder: Path, values: Numbers) -> None:
-    """Print how fast tables are written, and what they take."""
+    """Print how fast tables are written, and their size."""
     with local_spark(2, 8) as spark:
         given = written(spark, folder / "stored", values)
         began = time.perf_counter()

@@ -1,10 +1,10 @@
 """Near-duplicate texts by hsimhash and by peers: `python -m tests.bench.bench_spark_peers [--large]`.
 
-From texts in Parquet to the pairs: `hsimhash.spark.pairs` of `fingerprints`; MLlib's MinHashLSH in the same session, as
-one writes it; and datatrove's MinHash with its defaults, in its own processes. NeMo Curator needs GPUs. The texts have
-words of Python's own manual, as frequent as there. One in five is a copy of another one with up to ten of 200 words
-replaced. Recall is the share of these copies that are found with their originals, precision the share of found pairs
-that are of such two.
+From texts in Parquet to pairs, compares `hsimhash.spark.pairs` of `fingerprints`; MLlib's MinHashLSH in the same
+session, in its usual form; and datatrove's MinHash with its defaults, in its own processes. NeMo Curator needs GPUs.
+The texts have the words of Python's manual, with the same frequencies. One in five is a copy of another text with up to
+ten of 200 words replaced. Recall is the share of copies that are found with their originals; precision is the share of
+found pairs that consist of a copy and its original.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ SEED = 67
 SIZE, LARGE, SMALL = 100_000, 1_000_000, 2_000
 WORDS, COPIES, REPLACED = 200, 0.2, 10
 SHINGLE, FEATURES, TABLES = 3, 1 << 20, 5
-DISTANCES = (0.2, 0.3)  # of Jaccard; copies are within .26
-OWN_LIMITS = ((DEFAULT_DISTANCE, MAX_SKETCH), (8, 20), (10, 18), (12, 20))  # bits of fingerprints, and of sketches
+DISTANCES = (0.2, 0.3)  # Jaccard distances; copies are within .26
+OWN_LIMITS = ((DEFAULT_DISTANCE, MAX_SKETCH), (8, 20), (10, 18), (12, 20))  # in bits: for fingerprints, for sketches
 ROUNDS = 3
-DATATROVE = Path(sys.prefix, "datatrove", "bin", "python")  # an environment of its own
+DATATROVE = Path(sys.prefix, "datatrove", "bin", "python")  # in a separate environment
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How long it took, and how good the pairs are."""
+    """The time of a job, and the quality of its pairs."""
 
     seconds: float
     recall: float
@@ -73,12 +73,12 @@ def write_texts(path: Path, count: int) -> None:
 
 
 def by_hsimhash(distance: int, sketch: int) -> Callable[[DataFrame], DataFrame]:
-    """Return a job that finds pairs within so many bits of fingerprints and sketches."""
+    """Return a job that finds pairs within these distances of fingerprints and sketches."""
     return lambda texts: pairs(fingerprints(texts), max_distance=distance, max_sketch=sketch).select("left", "right")
 
 
 def by_minhash_lsh(distance: float) -> Callable[[DataFrame], DataFrame]:
-    """Return what a user of MLlib writes: shingles, hashed to features, joined where the Jaccard distance is small."""
+    """Return the job of a typical MLlib user: shingles, hashed to features, joined by small Jaccard distance."""
 
     def found(texts: DataFrame) -> DataFrame:
         shingles = [
@@ -96,7 +96,7 @@ def by_minhash_lsh(distance: float) -> Callable[[DataFrame], DataFrame]:
 
 
 def scored(job: Callable[[DataFrame], DataFrame], texts: DataFrame, out: Path, copies: int) -> Score:
-    """Run a job until its pairs are written; return how it did."""
+    """Run a job until its pairs are written; return its score."""
     began = time.perf_counter()
     job(texts).write.mode("overwrite").parquet(str(out))
     took_s = time.perf_counter() - began
@@ -131,7 +131,7 @@ def main() -> None:
         copies = int(size * COPIES)
         with local_spark(2, 8, **{"spark.driver.memory": "8g"}) as spark:
             texts, small = (spark.read.parquet(str(folder / name)) for name in ("texts", "small"))
-            for job in contest.values():  # Java compiles what it runs
+            for job in contest.values():  # warm up, because Java compiles what it runs
                 scored(job, small, folder / "found", int(SMALL * COPIES))
             for _ in range(rounds):
                 for name, job in contest.items():

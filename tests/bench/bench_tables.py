@@ -1,7 +1,7 @@
 """Tables: `python -m tests.bench.bench_tables [--large]`.
 
-Random fingerprints of an LMDB index are written as tables, plain and with `compress`: how fast, and what they take on
-disk. Then the index, both tables and faiss `IndexBinaryMultiHash` (see `bench_index`) meet the same queries, half of
+Writes an LMDB index of random fingerprints as tables, plain and with `compress`, and measures the speed and the size on
+disk. Then the index, both tables and faiss `IndexBinaryMultiHash` (see `bench_index`) get the same queries, half of
 which have a match; the answers are compared. `get_many` and `check` come last.
 """
 
@@ -21,12 +21,12 @@ from tests.support.programs import Outcome, options, print_bar, print_conditions
 
 SEED = 47
 SIZE, LARGE = 1_000_000, 10_000_000
-LAYOUTS = {"10": K, "4": 6}  # and how many bits
+LAYOUTS = {"10": K, "4": 6}  # layouts, and the distance for each
 BATCHES = 2
 
 
 class Tables(Hsimhash):
-    """The tables of an index, with its way of asking."""
+    """The tables of an index, queried in the same way."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
@@ -34,7 +34,7 @@ class Tables(Hsimhash):
 
 
 def written(index: HSimIndex, folder: Path, *, compress: bool) -> Tables:
-    """Write tables; print how long that took, and what they take on disk."""
+    """Write tables; print how long that took, and their size on disk."""
     name = "compressed" if compress else "tables"
     began = time.perf_counter()
     count = index.write_tables(folder, compress=compress)
@@ -48,7 +48,7 @@ def written(index: HSimIndex, folder: Path, *, compress: bool) -> Tables:
 
 
 def print_rest(tables: Tables, size: int) -> None:
-    """Print how long looking up ids takes, and a check."""
+    """Print how long looking up ids and a check take."""
     ids = list(map(str, np.random.default_rng(SEED).integers(0, size, BATCH).tolist()))
     tables.index.get_many(ids)
     began = time.perf_counter()
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def measure(layout: str, k: int, stored: Numbers, folder: Path) -> int:
-    """Compare an index with a layout, its tables and faiss; return how many answers differ."""
+    """Compare an index with its tables and faiss, for one layout; return how many answers differ."""
     print(f"\n## layout {layout}, within {k} bits")
     rng = np.random.default_rng(SEED + 1)
     embedded = Hsimhash(layout, stored, folder)

@@ -1,7 +1,7 @@
 """datatrove's MinHash with its defaults, a peer of `bench_spark_peers`: `datatrove_minhash.py TEXTS WORK`.
 
-It runs in an environment of its own, where hsimhash is not installed. It prints the seconds that the four steps took;
-each line of `WORK/pairs.csv` has the ids of a text that is kept and of one that is dropped for it.
+Runs in a separate environment without hsimhash. Prints how many seconds the four steps took; each line of
+`WORK/pairs.csv` has the ids of a kept text and of one that is dropped because of it.
 """
 
 import json
@@ -40,7 +40,7 @@ def main(texts: str, work: str) -> None:
 
 
 def rows(folder: Path):
-    """Yield cluster and id of each text in a folder that is in a cluster."""
+    """Yield the cluster and the id of each text in a folder that belongs to a cluster."""
     for path in folder.iterdir():
         with path.open(encoding="utf-8") as lines:
             for row in map(json.loads, lines):

@@ -1,8 +1,8 @@
 """MinHash as text-dedup and datatrove run it, peers of `bench_quality`: `minhash_peers.py PEER DOCS OUT`.
 
-It runs in an environment of its own, where hsimhash is not installed. Both peers have their defaults, except that
-datatrove cuts words in the language of most texts where it can, and not always in English. OUT gets the pairs that
-share a bucket, as positions of texts. The CPU seconds that this took, without imports, are printed.
+Runs in a separate environment without hsimhash. Both peers use their defaults, except that datatrove splits words in
+the language of most texts if it can, instead of always in English. OUT gets the pairs that share a bucket, as positions
+of texts. Prints the CPU seconds that this took, without imports.
 """
 
 import gzip
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-# Korean is missing: it has spaces, and datatrove's tokenizer needs a model that its package no longer has.
+# Korean is missing: it has spaces, and datatrove's tokenizer needs a model that its package no longer includes.
 LANGUAGES = {"zh": "zho_Hani", "ja": "jpn_Jpan", "th": "tha_Thai", "ru": "rus", "de": "deu", "ar": "arb_Arab"}
 
 
@@ -77,7 +77,7 @@ def datatrove(documents):
 
 
 def chains(path):
-    """Yield the buckets of a file, which links each text to the one before it in the same bucket."""
+    """Yield the buckets of a file that links each text to the previous one in the same bucket."""
     bucket = []
     for _, before, _, place in np.fromfile(path, "<u4").reshape(-1, 4).tolist():
         if not bucket or bucket[-1] != before:

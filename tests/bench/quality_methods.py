@@ -1,4 +1,4 @@
-"""The methods that `bench_quality` compares: hsimhash by its command, its peers by their packages, exact Jaccard."""
+"""The methods that `bench_quality` compares: hsimhash's command, its peers' packages, exact Jaccard."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ import numpy as np
 
 from tests.support.labelled_pairs import Found, LabelledSet
 
-PEERS = Path(sys.prefix, "datatrove", "bin", "python")  # an environment of its own, for text-dedup too
+PEERS = Path(sys.prefix, "datatrove", "bin", "python")  # a separate environment, also for text-dedup
 BEFORE = ("--profile", "auto-2", "--distance", "6", "--max-sketch", "16")
 MINHASHES = 128
-MOST_BITS = 16  # the greatest distance that is tried for PyPI simhash
+MOST_BITS = 16  # the greatest distance tried for PyPI simhash
 LEAST_JACCARD = 0.05
 NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-MARKS = "\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0900-\u0dff"  # parts of words that \w leaves out
+MARKS = "\u0300-\u036f\u0610-\u061a\u064b-\u065f\u0900-\u0dff"  # parts of words that \w does not match
 CHARACTERS = frozenset(re.findall(f"[{NO_SPACES}]", "".join(map(chr, range(0x10000)))))
 UNIT = re.compile(rf"[{NO_SPACES}]|(?:[^\W_{NO_SPACES}]|[{MARKS}])+")
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How to find pairs in a set; the cutoffs of closeness to choose from, one for each family of sets."""
+    """How to find pairs in a set, and the closeness cutoffs from which one is chosen per family of sets."""
 
     name: str
     find: Callable[[LabelledSet, Path], Found]
@@ -54,7 +54,7 @@ def by_dedup(arguments: Sequence[str], given: LabelledSet, work: Path) -> Found:
     env["PYTHONPATH"] = str(Path(__file__).parents[2])
     began = cpu_seconds()
     done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 7):  # 7: some texts were rejected, and their pairs are missed
+    if done.returncode not in (0, 7):  # 7: some texts were rejected, so their pairs are missed
         raise RuntimeError(done.stderr)
     took_s, place = cpu_seconds() - began, {one: at for at, one in enumerate(given.ids)}
     with (out / "pairs.jsonl").open(encoding="utf-8") as lines:
@@ -79,7 +79,7 @@ def by_simhash(given: LabelledSet, work: Path) -> Found:
 
 
 def shingles(texts: Sequence[str]) -> list[set[str]]:
-    """Return each text's rows of 3 words, or of 5 characters where most texts are in a script without spaces."""
+    """Return each text's runs of 3 words, or of 5 characters if most texts are in a script without spaces."""
     units = [UNIT.findall(unicodedata.normalize("NFKC", text).lower()) for text in texts]
     shares = [np.mean([one in CHARACTERS for one in row]) for row in units if row]
     n = 5 if shares and np.median(shares) > 0.5 else 3
@@ -87,7 +87,7 @@ def shingles(texts: Sequence[str]) -> list[set[str]]:
 
 
 def by_datasketch(threshold: float, given: LabelledSet, work: Path) -> Found:
-    """Ask datasketch's MinHashLSH for each text, as its documentation does."""
+    """Query datasketch's MinHashLSH for each text, as in its documentation."""
     from datasketch import MinHash, MinHashLSH
 
     began = cpu_seconds()
@@ -120,7 +120,7 @@ def by_jaccard(given: LabelledSet, work: Path) -> Found:
 
 
 def by_peer(peer: str, given: LabelledSet, work: Path) -> Found:
-    """Run a peer of `minhash_peers.py`, which takes the CPU time itself, without that of its imports."""
+    """Run a peer of `minhash_peers.py`, which measures its own CPU time, without imports."""
     out = work / f"{peer}.npy"
     script = Path(__file__).with_name("minhash_peers.py")
     done = subprocess.run([PEERS, script, peer, given.path, out], check=True, capture_output=True, text=True)

@@ -1,7 +1,7 @@
 """The shortest scripts that find near-duplicates with MinHash libraries in Rust: `rust_minhash.py LIBRARY FILE OUT`.
 
-LIBRARY is `gaoya` or `rensa`, FILE has JSON lines with `id` and `text`, and OUT gets the pairs of documents whose
-MinHash similarity is .7 or more, and by document the first one of its cluster. gaoya works on all cores.
+LIBRARY is `gaoya` or `rensa`; FILE has JSON lines with `id` and `text`; OUT gets the pairs of documents whose
+MinHash similarity is .7 or more, and for each document the first one of its cluster. gaoya uses all cores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A crawl that drops near-duplicates: `python tests/examples/scrapy_pages.py`, with `pip install 'hsimhash[scrapy]'`.
 
-It serves 500 pages on this machine, of which 200 are another page with a word changed and another menu around it,
-crawls them, and prints what the add-on counted; with --json also the kept pages, as one line.
+Serves 500 pages on this machine, crawls them, and prints what the add-on counted; with --json also the kept pages, as
+one line. 200 of the pages are a copy of another page with one word changed and a different menu.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SYLLABLES = [first + second for first in "bdfgklmnprstvz" for second in ("a", "e
 
 
 def texts() -> dict[str, str]:
-    """Return the pages' texts by path: /0 to /299 differ, /copy/0 is nearly /0, and so on."""
+    """Return the pages' texts by path: /0 to /299 differ, /copy/0 is nearly the same as /0, and so on."""
     rng = random.Random(SEED)
     words = ["".join(rng.choices(SYLLABLES, k=3)) for _ in range(20_000)]
     found = {}
@@ -60,7 +60,7 @@ class Site(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Do not log anything."""
 
 
 class Pages(scrapy.Spider):
@@ -71,11 +71,11 @@ class Pages(scrapy.Spider):
         links = response.css("li a::attr(href)").getall()
         yield from response.follow_all(links, self.parse)
         if not links:
-            yield {"url": response.url}  # the add-on compares the page's main text, and keeps it out of the item
+            yield {"url": response.url}  # the add-on compares the page's main text and does not add it to the item
 
 
 class Keep:
-    """A pipeline after the add-on's: it sees the items that the add-on lets pass."""
+    """A pipeline after the add-on's: it gets the items that the add-on lets pass."""
 
     def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
         Pages.kept.append(item)

@@ -30,7 +30,7 @@ DOCUMENTS = 1_200
 
 @pytest.fixture
 def store(hbase: Gateways) -> Iterator[str]:
-    """The URL of an empty index in a table of its own."""
+    """The URL of an empty index in a separate table."""
     with new_table(hbase) as name:
         assert run("create-table", "--store", table_url(hbase, name), "--regions", "2").exit_code == 0
         yield table_url(hbase, name)

@@ -67,7 +67,10 @@ AT_ONCE = 500  # schedules per task
 LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
 DOC_IDS = ("a", "b")
 NEAR, NEARER, FAR = 0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321
-KEY, SHIFTED_KEY = packed_key([1, 2, 3, 4, 5]), packed_key([2, 3, 4, 6, 7])  # whole keys differ; in parts, they share some
+KEY, SHIFTED_KEY = (
+    packed_key([1, 2, 3, 4, 5]),
+    packed_key([2, 3, 4, 6, 7]),
+)  # as whole keys they differ
 SIGNATURES = (Signature(NEAR, 0, KEY), Signature(NEAR, 0, SHIFTED_KEY), Signature(NEARER), Signature(FAR, 0, KEY))
 FIRST_SEEN = 7  # always the same, so that a document that comes back gets the same register
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))

@@ -242,7 +242,7 @@ def connections(port: int, *, has_left: bool = False) -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports below the ephemeral range. Another program might get one of those before the server binds it."""
+    """Return free ports below the ephemeral range, whose ports other programs may take before the server binds."""
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     free = (port for port in random.sample(range(10_000, first_given), 2_000) if _is_free(port))
     return [next(free) for _ in range(count)]

@@ -1,9 +1,9 @@
-"""An index of hsimhash in one SQLite file: `sqlite://pages.db`.
+"""An hsimhash index in one SQLite file: `sqlite://pages.db`.
 
 Two tables hold the documents. `registers` has a row per document; its index by fingerprint serves as the listings.
 `rows` has the rowkeys of the drawers and of the key drawer. A third table, `parts`, holds the record and the marks.
 
-One transaction writes documents, rows and mark, so a kill leaves all of an `insert` or none of it. A read sees one
+One transaction writes documents, rows and mark, so a kill leaves all of an `insert` or nothing of it. A read sees one
 state of the index and does not wait for other processes. Threads of a process take turns.
 """
 
@@ -33,7 +33,7 @@ from hsimhash.store.base import IDENTITY_PART, LOCK_TIMEOUT_S, View, gone
 from hsimhash.store.capabilities import BacksUp, Compacts
 from hsimhash.store.checkup import Check, check_read, check_record
 
-APPLICATION = 0x4853494D  # says in SQLite's file that it is an index
+APPLICATION = 0x4853494D  # marks SQLite's file as an index
 SCHEMA = (
     f"PRAGMA application_id = {APPLICATION}",
     "CREATE TABLE parts (name BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
@@ -44,7 +44,7 @@ SCHEMA = (
 )
 COLUMNS = "doc_id, fingerprint, first_seen, sketch, key"
 PAGE = 1_000  # documents
-PAUSE_S = 0.02  # between two looks whether another writer has ended
+PAUSE_S = 0.02  # between two attempts, while another process writes
 SUFFIXES = ("", "-wal", "-shm", "-lock")
 # The calls of a process take turns, and so does a fork: a child must not inherit an open connection.
 TURN = threading.RLock()
@@ -53,7 +53,7 @@ os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_
 
 @contextmanager
 def own_errors(url: str) -> Iterator[None]:
-    """Raise SQLite's errors as those that `Store` promises."""
+    """Raise SQLite's errors as the ones that `Store` documents."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -64,14 +64,14 @@ def own_errors(url: str) -> Iterator[None]:
 
 
 def connect(path: Path) -> closing[sqlite3.Connection]:
-    """Connect to an existing file; a commit then returns when it is on the disk."""
+    """Connect to an existing file; a commit returns once it is on disk."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
     connection.execute("PRAGMA synchronous = FULL")
     return closing(connection)
 
 
 def wait(attempt: Callable[[], bool], path: Path, stop: Callable[[], bool] | None) -> None:
-    """Repeat an attempt to get what another writer has, until it succeeds."""
+    """Repeat an attempt to get what another process holds, until it succeeds."""
     end = time.monotonic() + LOCK_TIMEOUT_S
     while not attempt():
         if stop and stop():
@@ -83,7 +83,7 @@ def wait(attempt: Callable[[], bool], path: Path, stop: Callable[[], bool] | Non
 
 @contextmanager
 def locked(path: Path, stop: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Keep other processes out that lock the same index."""
+    """Exclude other processes that lock the same index."""
     try:
         descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -104,7 +104,7 @@ def locked(path: Path, stop: Callable[[], bool] | None = None) -> Iterator[None]
 
 
 def packed(number: int) -> bytes:
-    """Return an unsigned number of 64 bits so that bytes are in the order of numbers."""
+    """Return an unsigned 64-bit number as bytes that sort like numbers."""
     return number.to_bytes(8, "big")
 
 
@@ -185,7 +185,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        """Give a connection within a transaction, which is committed unless the block raises."""
+        """Yield a connection in a transaction, which is committed unless the block raises."""
         self._check_usable()
         with TURN, own_errors(self.url), connect(self._path) as connection:
             connection.execute(begin)
@@ -323,7 +323,7 @@ class SqliteBackend(Backend):
     name, title = "sqlite", "SQLite, embedded"
     schemes = ("sqlite",)
     example = "sqlite://relative/path.db, sqlite:///absolute/path.db"
-    # Guesses: a store that people use measures them. In the order of `Prices`, in µs and bytes.
+    # Guesses, in the order of `Prices`, in µs and bytes; a store for real use should measure them.
     prices = Prices(15, 0.3, 3, 20, 0, 180, 10, 0.4)
     is_embedded = True
 

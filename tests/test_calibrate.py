@@ -86,7 +86,7 @@ def calibrated(path: str, **options: object) -> Calibration:
     return calibrate(find_inputs([path], InputOptions()), CalibrateOptions(**options))
 
 
-LABELS = "one\tother\tsame\n" + "".join(f"{n}\tnear-{n}\t1\n" for n in range(20))
+LABELS = "one\tother\tsame\n0\t1\t0\n" + "".join(f"{n}\tnear-{n}\t1\n" for n in range(20))
 
 
 @pytest.fixture(scope="module")
@@ -394,6 +394,18 @@ def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false
         among = [one.false_pairs.among(documents)[0] for documents in (10_000, 100_000)]
         assert among[1] == pytest.approx(100 * among[0], rel=0.01)
     assert large.curves[0].scores[16].precision < 0.5
+
+
+def test_with_labels_of_near_pairs_alone_the_default_distance_is_kept(
+    corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "FEW_LABELS", 20)
+    path, labels = written(tmp_path, corpus), tmp_path / "labels.tsv"
+    for other in ("0\t1\t0\n", ""):
+        labels.write_text(LABELS.replace("0\t1\t0\n", other))
+        found = calibrated(path, labels=labels, profiles=("auto-2",))
+        assert ("do not name pairs that are not near" in found.caveat) == (not other)
+        assert (found.choice.score.distance == DEFAULT_DISTANCE) >= (not other)
 
 
 def test_pairs_that_somebody_chose_to_label_do_not_count_as_typical_of_a_collection(

@@ -75,7 +75,7 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
     few.write_text('{"id": "a", "text": "one"}\n')
     refused = {
         ("--pairs", str(labels), "--edits", pages): (2, "pass only one of them"),
-        ("--pairs", str(labels), pages): (1, "use the ids of the inputs"),
+        ("--pairs", str(labels), pages): (1, "names ids such as 'x', and the documents have ids such as '0'; if"),
         ("--profile", "none-1", pages): (2, "unknown profile 'none-1'"),
         (str(numbers),): (2, "pass texts instead"),
         ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or truncated"),

@@ -86,7 +86,9 @@ def test_a_missing_package_is_an_error_before_the_index_is_created(
 ) -> None:
     """Without the table, the index would keep the weights of general text for good."""
     with Path(source).open("a") as file:
-        file.write('{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n')
+        file.write(
+            '{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n'
+        )
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "trafilatura", None)
         assert "pass --extract none" in ingested(source, url, *AUTO_3, code=2)
@@ -101,7 +103,9 @@ def test_a_job_that_has_not_read_anything_may_be_started_with_other_options(
     with Path(source).open("r+") as file:
         texts = file.read()
         file.seek(0)
-        file.write('{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n')
+        file.write(
+            '{"id": "page", "text": "<!DOCTYPE html><html><body><p>A page among the texts.</p></body></html>"}\n'
+        )
         file.write(texts)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "trafilatura", None)

@@ -97,7 +97,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
             "no two documents in the sample are unrelated, so precision cannot be measured; pass more documents, or "
             + Remedy("labels", "labels (--pairs)")
         )
-    choice = _choice(curves, tried, is_labelled=options.labels is not None)
+    choice = _choice(curves, tried, labels)
     taken = next(one for one in tried if one.compared.label == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
@@ -107,6 +107,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         documents,
         len(taken.near.distance),
         options.labels is not None,
+        labels.are_one_sided,
         tuple(curves),
         tuple(map(_spread, tried)),
         choice,
@@ -118,10 +119,11 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     )
 
 
-def _choice(curves: Sequence[Curve], tried: Sequence[_Tried], *, is_labelled: bool) -> Recommendation:
+def _choice(curves: Sequence[Curve], tried: Sequence[_Tried], labels: Labels) -> Recommendation:
     compared, near_pairs = [one.compared for one in tried], len(tried[0].near.distance)
     usual = next((one.label for one in compared if one.written == DEFAULT_PROFILE), DEFAULT_PROFILE)
-    return choose(curves, usual, is_chance=is_chance(near_pairs, is_labelled=is_labelled))
+    is_doubtful = labels.are_one_sided or is_chance(near_pairs, is_labelled=bool(labels.doc_ids))
+    return choose(curves, usual, is_doubtful=is_doubtful)
 
 
 def _compared(profile: Profile, given: Profile | str, sample: Sample, workers: int) -> Iterator[ComparedProfile]:
@@ -148,10 +150,13 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     truth = Truth.of(labels, sample.doc_ids)
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
+        if not options.labels:
+            raise HsimhashError("no edit changes any of the texts: they are empty")
+        labelled = next(iter(sorted(labels.doc_ids)))
         raise HsimhashError(
-            f"none of the near pairs in {options.labels} is among the documents; use the ids of the inputs"
-            if options.labels
-            else "no edit changes any of the texts: they are empty"
+            f"the documents do not include any near pair from {options.labels}: it names ids such as {labelled!r:.80}, "
+            f"and the documents have ids such as {sample.doc_ids[0]!r:.80}; if its second column holds clusters, begin "
+            f"it with the line id<TAB>cluster"
         )
     return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 

@@ -44,6 +44,11 @@ class Labels:
         """All labelled ids."""
         return {doc_id for pair in self.pairs for doc_id in pair} | set(self.clusters)
 
+    @property
+    def are_one_sided(self) -> bool:
+        """Whether the labels name near pairs only."""
+        return bool(self.pairs) and all(self.pairs.values())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hsimhash.calibrate.labels import UNRELATED
 from hsimhash.calibrate.options import DISTANCES
-from hsimhash.calibrate.results import MILLION, Calibration, Spread
+from hsimhash.calibrate.results import Calibration, Spread
 from hsimhash.dedup.report import page_environment
 from hsimhash.layout import FINGERPRINT_BITS
 
@@ -66,7 +66,6 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
         date=date,
         quality=_quality(found),
         spreads=[_spread_plot(one, found) for one in found.spreads],
-        million=MILLION,
         unrelated=UNRELATED,
     )
 

@@ -18,7 +18,7 @@ from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF, Learnt
 from hsimhash.plan import Cost
 from hsimhash.store import default_backend
 
-MILLION = 1_000_000  # collection size for which false pairs are reported
+MILLION = 1_000_000  # collection size for which false pairs are given in JSON
 FEW_LABELS = 200  # labelled near pairs below which the best distance is a matter of chance
 TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
 
@@ -66,6 +66,7 @@ class Calibration:
     documents: int  # size of the planned collection
     wanted: int  # number of near pairs, planted or labelled
     is_labelled: bool
+    is_one_sided: bool  # whether the labels name near pairs only
     curves: tuple[Curve, ...]
     spreads: tuple[Spread, ...]
     choice: Recommendation
@@ -90,6 +91,11 @@ class Calibration:
             caveats.append(
                 f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
                 f"default distance. Label {FEW_LABELS} near pairs or more."
+            )
+        elif self.is_one_sided:
+            caveats.append(
+                "The labels do not name pairs that are not near, so this keeps the default distance: similar documents "
+                "that you would keep apart are not counted as false pairs. Add such pairs, with 0 in the third column."
             )
         if self.missing_ids:
             caveats.append(

@@ -130,7 +130,7 @@ class Recommendation(NamedTuple):
     is_default: bool = False  # whether this is what hsimhash does without options
 
 
-def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = False) -> Recommendation:
+def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool = False) -> Recommendation:
     """Return the default, unless another choice is clearly better.
 
     The other choice is the score with the cheapest queries within WITHIN of the best F1. It is clearly better if its F1
@@ -142,7 +142,7 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = F
         curves: At least one curve.
         default_profile: Label of the profile that is used without options. If it was not tried, the default is the best
             profile with the default distance.
-        is_chance: Whether there are so few near pairs that the best score is a matter of chance. The default is then
+        is_doubtful: Whether the labels are too few or too one-sided to find the best score. The default is then
             returned.
     """
     best = _best(curves)
@@ -152,7 +152,7 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_chance: bool = F
     costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
     is_better = best.score.least_f1 > default.most_f1 + WITHIN
     is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
-    if not is_chance and (is_better or is_cheaper):
+    if not is_doubtful and (is_better or is_cheaper):
         return best
     return Recommendation(curve, default, best.best_f1, is_default=curve.profile == default_profile)
 

@@ -9,7 +9,6 @@ import click
 from hsimhash import calibrate as steps
 from hsimhash.calibrate import CalibrateOptions, Calibration
 from hsimhash.calibrate.options import SAMPLED
-from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
 from hsimhash.cli.console import plural, print_json, print_table, say, watching
@@ -93,10 +92,11 @@ def calibrate_command(
     Profiles that weigh words by how rare they are, such as auto-3, are compared twice: with weights fitted to the
     sample, and with weights for general text.
 
-    With fewer than 200 labelled near pairs, the best distance is a matter of chance, and calibrate keeps the default.
-    It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than .01, or its
-    F1 is the same and its queries cost at least 20 % less. If a distance finds no false pairs in the sample, calibrate
-    prints only an upper bound on their number in a collection of a million documents.
+    With fewer than 200 labelled near pairs, or if no label says that a pair is not near, calibrate keeps the default
+    distance. It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than
+    .01, or its F1 is at most .01 lower and its queries cost at least 20 % less. If a distance finds no false pairs in
+    the sample, calibrate prints only an upper bound on their number in a collection of N documents, and assumes the
+    most for other choices and none for the defaults.
 
     --report writes a page with plots, all numbers, and example pairs of your documents.
     """
@@ -168,11 +168,21 @@ def _print_curve(found: Calibration) -> None:
             shown(score.precision, score),
             f"{score.recall:.3f}",
             shown(score.f1, score),
+            f"{'≈ ' if score.false_pairs.weight > 1 and score.false_pairs.seen else ''}"
             f"{score.false_pairs.seen:,.0f} of {score.false_pairs.of:,}",
-            score.false_pairs.in_words(MILLION),
+            score.false_pairs.in_words(found.documents),
             f"{cost.time_us:,.0f}",
         ]
         for score, cost in zip(curve.scores, curve.costs, strict=True)
     ]
-    columns = ["", "bits>", "precision>", "recall>", "F1>", "false in sample>", "in 1,000,000 documents>", "µs>"]
+    columns = [
+        "",
+        "bits>",
+        "precision>",
+        "recall>",
+        "F1>",
+        "false in sample>",
+        f"in {found.documents:,} documents>",
+        "µs>",
+    ]
     print_table(columns, rows, title=f"{curve.profile}, found by {curve.way}")

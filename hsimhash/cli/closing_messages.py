@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hsimhash.dedup import Applied, DedupSummary
     from hsimhash.load import Summary
 
-MILLION = 1_000_000
 MOST_WORDS = 30  # maximum number of inputs to repeat in a command; if there are more, it shows INPUT…
 
 
@@ -119,10 +118,11 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     )
     f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
-    if not score.false_pairs.of or (not score.false_pairs.drawn and score.false_pairs.among(MILLION)[1] > MILLION):
+    documents = found.documents
+    if not score.false_pairs.of or (not score.false_pairs.drawn and score.false_pairs.among(documents)[1] > documents):
         print_line("The sample is too small to estimate the number of false pairs; compare more documents.")
     else:
-        print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")
+        print_line(f"{documents:,} documents have {score.false_pairs.in_words(documents)} false pairs.")
     if found.caveat:
         print_line(found.caveat)
     for label, learnt in found.learnt.items():

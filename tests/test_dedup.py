@@ -566,9 +566,12 @@ def test_the_nearest_of_many_matches_is_found_behind_the_batch_s_own_documents(
     assert [row[:3] for row in rows(out, "matches")] == [(doc_id, "old-a", 1) for doc_id in own]
 
 
-def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+def test_a_greater_distance_than_queries_can_have_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+    source = fingerprints(tmp_path / "in.tsv", [1])
     with pytest.raises(ValueError, match=r"max_distance must be 0 to 16 on layout .*, got 17"):
-        run(out, fingerprints(tmp_path / "in.tsv", [1]), against=index, max_distance=17)
+        run(out, source, against=index, max_distance=17)
+    with pytest.raises(ValueError, match=r"max_distance must be 0 to 16 bits, got 17"):
+        run(out, source, max_distance=17)
     assert not out.exists()
 
 

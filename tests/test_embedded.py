@@ -219,6 +219,16 @@ def test_threads_that_read_all_the_time_do_not_delay_a_write_that_fails(store: L
         assert view.transaction.get(b"never stored", db=view.databases["record"]) is None
 
 
+def test_an_index_that_was_dropped_is_not_written(store: LmdbStore, path: Path) -> None:
+    put(store, ("a", 1))
+    with open_store(f"lmdb://{path}") as reader:
+        files.drop_at(path, lock_timeout_s=1)
+        for opened in (store, reader):
+            with pytest.raises(IndexNotFoundError, match=r"no longer there.*this write was not stored"):
+                put(opened, ("b", 2))
+    assert not path.exists()
+
+
 def test_an_index_replaced_before_the_first_write_is_not_written(store: LmdbStore, path: Path) -> None:
     store.close()
     with open_store(f"lmdb://{path}") as opened:

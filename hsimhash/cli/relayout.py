@@ -53,7 +53,7 @@ def relayout_command(
     memory_mib: int,
     quiet: bool,
 ) -> ExitCode:
-    """Copy all documents of an index to a new one, on another store or with another layout.
+    """Copy all documents of an index to a new one, on another store or with a different layout.
 
     \b
     Example: hsimhash relayout --store lmdb://pages --to lmdb://pages-10 --to-layout 10
@@ -62,11 +62,11 @@ def relayout_command(
 
     relayout does not need the texts: fingerprints, sketches, keys and first_seen stay the same. It does not change the
     old index. Stop its writers first, because documents written during the copy can be missed. On HBase, run
-    create-table first if you want to choose the regions or the TTL of the new table. The new index does not know which
-    ingest jobs have finished. If you repeat one, it adds documents that have been removed in the meantime.
+    create-table first if you want to choose the regions or the TTL of the new table. The new index does not record
+    which ingest jobs have finished. If you repeat one, it adds documents that have been removed in the meantime.
 
     Run the same command again to resume. At the end, relayout counts the documents in both indexes and prints what is
-    left to do.
+    left to do. Do not run it again once programs write to the new index: it restores what they changed or removed.
     """
     if stage is not None:
         refuse_flags(target, "--stage")
@@ -98,9 +98,9 @@ def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCo
         return ExitCode.FAILED
     if counts[0] < counts[1]:
         say(
-            "the new index has documents that the old one does not have: it was not empty, or other processes "
-            "removed documents from the old one; use 'hsimhash export' to compare the indexes, or drop the new index "
-            "and run the command again"
+            "the new index has documents that the old one does not have: it was not empty, other processes removed "
+            "documents from the old one, or programs already write to the new one; in that case, do not run relayout "
+            "again, because it undoes their changes and removals; use 'hsimhash export' to compare the indexes"
         )
         return ExitCode.FAILED
     say(f"to verify the copy: hsimhash check --store {shell_word(new)}")

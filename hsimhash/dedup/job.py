@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.cover import check_distance
+from hsimhash.cover import MOST_DISTANCE, check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import (
     Stored,
@@ -86,6 +86,11 @@ def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, aga
     find_near(Signatures.of([]), options)
     if isinstance(against, HSimIndex):
         check_distance(options.max_distance, against.layout)
+    elif options.max_distance > MOST_DISTANCE:
+        raise ValueError(
+            f"max_distance must be 0 to {MOST_DISTANCE} bits, got {options.max_distance}: at greater distances, most "
+            f"pairs are unrelated"
+        )
     textless = [one.name for one in inputs if one.has_fingerprints]
     if textless and needs_lengths(options.keep):
         raise ValueError(f"keep policy longest needs texts, but input {textless[0]} holds fingerprints; omit it")

@@ -102,7 +102,11 @@ class Session:
             self._make_writable()
             return nullcontext()
         with lmdb_errors(self.path):
-            lock = wait_for_lock(path, self.lock_timeout_s, stop)
+            try:
+                lock = wait_for_lock(path, self.lock_timeout_s, stop)
+            except FileNotFoundError:
+                environment.verify_place()
+                raise
             try:
                 self._make_writable()
                 self._show_last_commit()

@@ -80,6 +80,7 @@ def test_a_file_in_a_folder_that_dedup_could_not_read_is_left_out(name: str, out
     (notes / name).write_text("name,born\nAda,1815\n" if name.endswith("csv") else '{"level": "info"}\n')
     found = run("dedup", str(notes), "--out", str(out))
     assert (f"{name} is not read" in found.stderr) == (name == "members.csv")
+    assert "read from 1 input" in (out / "report.html").read_text()
     done = run("apply", str(notes), "--from", str(out))
     assert done.exit_code == found.exit_code == 7
     assert done.stdout.splitlines() == [f"{notes}/{number}.txt" for number in (0, 2)]

@@ -322,12 +322,12 @@ def test_values_of_a_field_that_cannot_be_compared_are_counted(out: Path, tmp_pa
 
 
 def test_short_texts_are_kept_and_listed(out: Path, tmp_path: Path) -> None:
-    run(out, pages(tmp_path / "in.jsonl", ["!", "!", "a word", TEXT]))
+    run(out, pages(tmp_path / "in.jsonl", ["!", " \n", "a word", TEXT]))
     assert ids(out, "keep") == ["p0", "p1", "p2", "p3"]
-    assert [(row["id"], row["line"], row["indexed"]) for row in table(out, "short")] == [
-        ("p0", 1, False),
-        ("p1", 2, False),
-        ("p2", 3, True),
+    assert [(row["id"], row["line"], row["indexed"], row["why"]) for row in table(out, "short")] == [
+        ("p0", 1, False, "nothing to fingerprint"),
+        ("p1", 2, False, "the text is empty"),
+        ("p2", 3, True, "too few features for a vote: it matches only identical texts"),
     ]
     assert (stats(out)["short"], stats(out)["exact"]) == (2, 1)
 

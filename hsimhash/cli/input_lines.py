@@ -119,7 +119,7 @@ def _request(options: InputOptions, formats: Formats, line: int, record: Mapping
         signature = signature_of(record, "fingerprint", formats, reads_signatures=options.reads_signatures)
         return Request(signature, doc_id=doc_id, line=line)
     if not options.fields and not has_field(record, options.text_field):
-        raise ValueError(f'missing field: expected "fingerprint" or "{options.text_field}"')
+        raise ValueError(f'missing field: expected "fingerprint" or "{options.text_field}" (see --text-field)')
     return Request(text=content_of(record, options), doc_id=doc_id, line=line)
 
 

@@ -152,7 +152,7 @@ class Results:
             clusters, distances = outcome.shown_clusters(texts), outcome.sampled_distances(texts)
             keyed = outcome.sampled_keyed(texts)
             return ReportData(
-                inputs=tuple(STDIN_NAME if one.name == STDIN else shown_path(one.name) for one in self.inputs),
+                inputs=tuple(dict.fromkeys(_given_name(one) for one in self.inputs)),
                 newest_input=date_of(self.inputs),
                 settings=self._settings(),
                 totals=outcome.totals,
@@ -209,6 +209,11 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _given_name(one: Input) -> str:
+    """Return the name that the user passed, for messages; for a file of records in a folder, that of the folder."""
+    return STDIN_NAME if one.name == STDIN else shown_path(one.folder or one.name)
 
 
 def _read_as(one: Input) -> dict[str, str]:

@@ -79,6 +79,12 @@ def reject_line(one: Input, reject: Reject) -> str:
     return _line(file=reject.path or one.name, line=reject.line, reason=reject.reason, record=reject.preview)
 
 
+def _why(kind: int, text: str, *, is_page: bool) -> str:
+    if is_page and not text:
+        return NO_TEXT
+    return "the text is empty" if kind == TOO_SHORT and not text.strip() else _WHY[kind]
+
+
 def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]:
     """Return lines for the list of short texts."""
     has_pages, places = bool(documents.is_page), np.flatnonzero(made.kinds)
@@ -87,7 +93,7 @@ def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]
             id=documents.doc_ids[place],
             file=one.name,
             line=documents.lines[place],
-            why=NO_TEXT if has_pages and documents.is_page[place] and not documents.texts[place] else _WHY[kind],
+            why=_why(kind, documents.texts[place], is_page=has_pages and documents.is_page[place]),
             indexed=kind != TOO_SHORT,
         )
         for place, kind in zip(places.tolist(), made.kinds[places].tolist(), strict=True)

@@ -311,7 +311,7 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
         "gone": "cannot",
         "self": "cannot",
         "large": "longer",
-        "\udcff": "document",
+        "\udcff": "the",
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 import sys
 from bisect import bisect_right
@@ -309,6 +310,7 @@ def _files(one: Input, options: InputOptions, start: Place, block_bytes: int) ->
         if number <= start.offset:
             continue
         try:
+            _check_name(doc_id)
             content, size = _content_of_file(path, one, options.extract)
             found.take(number, doc_id, content.text, is_page=content.is_page)
             read_bytes += size
@@ -318,6 +320,14 @@ def _files(one: Input, options: InputOptions, start: Place, block_bytes: int) ->
             yield found.documents(), Place(number, number, read_bytes)
             found = Columns()
     yield found.documents(), Place(number, number, read_bytes)
+
+
+def _check_name(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise ValueError(f"the file name {shown!r:.200} is not UTF-8; rename it, for example with convmv") from error
 
 
 def parsed_blocks(

@@ -115,7 +115,9 @@ def test_other_json_is_refused() -> None:
 
 def test_a_changed_probe_is_a_mismatch() -> None:
     altered = Profile.from_json(Profile.named("words-1").to_json() | {"probe": "0" * 16})
-    with pytest.raises(ProfileMismatchError, match="words-1 gives 2ce20a1b2323d446 for its probe text, expected 0000"):
+    with pytest.raises(
+        ProfileMismatchError, match="words-1 returns 2ce20a1b2323d446 for its probe text, expected 0000"
+    ):
         altered.verify()
 
 

@@ -111,7 +111,7 @@ def ingest_command(
 
     With profiles such as auto-3, ingest learns how rare each word is when it creates an index; it reads the INPUTs
     twice to do so. It does not learn from streams or from fewer than 100 documents. The learnt weights do not change
-    when you add documents later. --fit TABLE fails if the index exists and uses another table.
+    when you add documents later. --fit TABLE fails if the index exists and uses a different table.
 
     Run the same command again to resume after an interruption; send a stream again from its beginning. Repeating a
     finished job does nothing, even if documents have been removed or have expired since, unless you pass --fresh. The

@@ -113,7 +113,7 @@ def _hint(rejects: Path) -> None:
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of these records is JSON; if lines have an id, a tab and a text, pass --format tsv")
+        say("these records are not JSON; if lines have an id, a tab and a text, pass --format tsv")
 
 
 @contextmanager

@@ -25,7 +25,9 @@ stage_option = click.option(
     help="Folder or URL (hdfs://…) for the HFiles; the region servers must be able to open it.",
 )
 first_load_option = click.option(
-    "--first-load", is_flag=True, help="Assume that none of the documents is in the index yet, and do not look them up."
+    "--first-load",
+    is_flag=True,
+    help="Assume that the index does not contain any of the documents, and do not look them up.",
 )
 print_option = click.option(
     "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."

@@ -176,7 +176,7 @@ class _Application:
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))
             raise ValueError(
-                f"none of the records is in the results in {self._folder}: expected ids such as {expected!r:.200}, "
+                f"none of these records are in the results in {self._folder}: expected ids such as {expected!r:.200}, "
                 f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; " + _REMEDY
             )
 

@@ -256,7 +256,7 @@ class Profile(Recipe):
         found, promised = _probe(self), self._promised_probe()
         if found != promised:
             raise ProfileMismatchError(
-                f"profile {self.name} gives {format_fingerprint(found)} for its probe text, expected "
+                f"profile {self.name} returns {format_fingerprint(found)} for its probe text, expected "
                 f"{format_fingerprint(promised)}: the segmenter or a dictionary has changed; install the versions that "
                 "the profile was made with"
             )

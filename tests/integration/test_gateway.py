@@ -467,7 +467,7 @@ def test_wrong_ports_are_named(own_hbase: HBaseServer, table: str) -> None:
         opened("no-such-host.invalid:9091", table)
     with (
         refusing_port() as port,
-        pytest.raises(StoreUnavailableError, match=rf"nothing listens at 127\.0\.0\.1:{port}"),
+        pytest.raises(StoreUnavailableError, match=rf"nothing is listening at 127\.0\.0\.1:{port}"),
     ):
         opened(port, table)
     with (

@@ -62,7 +62,7 @@ def header_fields(packed: bytes, magic: bytes, version: int) -> dict[str, Any]:
         raise DamagedBaseError("its header is damaged")
     fields: dict[str, Any] = json.loads(text)
     if fields.pop("version") != version:
-        raise DamagedBaseError("another release of hsimhash wrote it; upgrade hsimhash")
+        raise DamagedBaseError("it was written by a different release of hsimhash; upgrade hsimhash")
     return fields
 
 

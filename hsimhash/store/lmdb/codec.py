@@ -139,7 +139,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
     """Raise `DamagedRowError` if `putmulti` dropped a row, as LMDB silently does with unordered rows."""
     consumed, added = consumed_and_added
     if consumed != added:
-        raise DamagedRowError(f"{consumed - added} of {consumed} rows are out of order, so none of them was stored")
+        raise DamagedRowError(f"{consumed - added} of {consumed} rows are out of order and were not stored")
 
 
 def page(

@@ -184,7 +184,7 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
     if isinstance(error, socket.gaierror):
         return f"{endpoint}: {why}; check the spelling"
     if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {endpoint} ({why}); start a gateway: 'hbase thrift2 start -p {endpoint.port}'"
+        return f"nothing is listening at {endpoint} ({why}); start a gateway: 'hbase thrift2 start -p {endpoint.port}'"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{endpoint}: {why}; set ca=FILE to its CA certificate"
     if isinstance(error, (HsimhashError, KerberosError)):

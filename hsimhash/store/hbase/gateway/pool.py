@@ -136,7 +136,7 @@ class Pool:
         why = f"in use: {used}, waiting for overdue replies: {kept}"
         gateways = self.address.gateways
         who = f"gateway{'s' if len(gateways) > 1 else ''} {', '.join(map(str, gateways))}"
-        return f"{who}: no connection became free within {timeout_s:.3g} s ({why})"
+        return f"{who}: no connection became available within {timeout_s:.3g} s ({why})"
 
     @property
     def is_wanted(self) -> bool:

@@ -332,7 +332,7 @@ def recording(cluster: Cluster) -> Recording:
 
 @pytest.fixture
 def alone(recording: Recording) -> HBaseStore:
-    """An exclusive store that puts registers however few documents it writes."""
+    """An exclusive store that puts registers, no matter how few documents it writes."""
     return HBaseStore(URL, recording, RECORD, ask_times=partial(Times, put_from=1), exclusive=True)
 
 

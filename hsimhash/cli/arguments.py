@@ -61,12 +61,12 @@ def is_file(word: str) -> bool:
 def refuse_missing_file(word: str) -> None:
     """Reject an argument that would be taken as a text but is a folder, or looks like the path of a missing file."""
     if os.path.isdir(word):  # noqa: PTH112 (it may be any text)
-        raise click.UsageError(f"{word!r:.200} is a folder; pass --text if it is a text")
+        raise click.UsageError(f"{word!r:.200} is a folder; pass --text if the argument is a text")
     folder, name = os.path.split(word)
     is_name = not any(one.isspace() for one in name) and "://" not in word
     has_suffix = kind_by_name(name) or is_page_name(name) or packing_of(name) or name.endswith(_TEXT_SUFFIXES)
     if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (it may be any text)
-        raise click.UsageError(f"there is no file {word!r:.200}; pass --text if it is a text")
+        raise click.UsageError(f"there is no file {word!r:.200}; pass --text if the argument is a text")
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:

@@ -182,7 +182,9 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
         except HsimhashError as error:
             if is_file(named.value):
                 raise
-            raise HsimhashError(f"{in_shell(error)}, and there is no such file; pass --text if it is a text") from error
+            raise HsimhashError(
+                f"{in_shell(error)}, and there is no such file; pass --text if the argument is a text"
+            ) from error
     text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
     name = f"file {named.value}" if named.kind == "file" else f"text {named.value:.40}"
     return Side(name, profile.signature(text), text)

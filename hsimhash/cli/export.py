@@ -28,7 +28,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
     default="-",
     help="Write to FILE instead of stdout, compressed if it ends in .gz or .zst.",
 )
-@click.option("--to", "target", metavar="URL", help="Write a read-only index to tables://FOLDER instead of lines.")
+@click.option("--to", "target", metavar="URL", help="Instead of lines, write a read-only index to tables://FOLDER.")
 @click.option("--compress", is_flag=True, help="With --to: use less space. Queries take longer.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE, or the tables that --to names, if they exist.")
 @click.option(

@@ -17,7 +17,7 @@ from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, messa
 from hsimhash.cli.help import help_command
 from hsimhash.cli.standard_streams import drop_stdout, flush_or_drop
 
-TASKS = {  # module and summary of each command, by section of the help, which does not import the commands
+TASKS = {  # module and summary of each command, by help section; the help does not import the commands
     "Start here": {
         "demo": ("demo", "Show what hsimhash finds in a small sample."),
         "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),

@@ -96,7 +96,7 @@ def _session_options(job: Function) -> Function:
             default="4g",
             show_default=True,
             metavar="SIZE",
-            help="Memory of the driver, unless spark-submit sets it.",
+            help="Memory for the driver, unless spark-submit sets it.",
         ),
         click.option("--master", metavar="URL", help="local[8], yarn, k8s://…. Default: all cores on this machine."),
     ):

@@ -249,7 +249,7 @@ class DecisionLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
-        """Return the recorded decisions on the first of these documents; empty if there are no such decisions.
+        """Return the recorded decisions on the leading documents, as many as are recorded; empty if there are none.
 
         If the documents differ from the recorded ones, because a file in a folder could not be read earlier, the
         remaining decisions ahead are dropped.

@@ -33,7 +33,7 @@ def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores:
             assert result.exit_code == 4, result.stderr
             assert f"is disabled; enable it in hbase shell: enable 'default:{name}'" in result.stderr
         for command in (["doctor"], ["doctor", "--quick"]):
-            result = run(*command, "--store", f"{store}?timeout=10s")  # 5 s are too few on a busy machine
+            result = run(*command, "--store", f"{store}?timeout=10s")  # 5 s is too short on a busy machine
             assert result.exit_code == 4
             assert f"enable it in hbase shell: enable 'default:{name}'" in result.stdout
         assert "+ create record" not in run("create-table", "--layout", "4", "--dry-run", "--store", store).stdout

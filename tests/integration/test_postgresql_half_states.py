@@ -112,7 +112,7 @@ def test_all_commands_name_the_one_that_gets_out(
     assert relations(admin, table) == [f"{table}_mine"]
 
 
-# Other people's objects that have the name of a part of an index: that part, and the SQL that creates them.
+# Objects that belong to others but have the name of an index part: the part, and the SQL that creates the object.
 OF_OTHERS = {
     "documents": ("TABLE {0}", "CREATE TABLE {0} (doc_id text, fingerprint bigint)"),
     "fingerprints": ("TABLE {0}_fingerprints", "CREATE TABLE {0}_fingerprints (number bigint)"),

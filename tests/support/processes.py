@@ -17,7 +17,7 @@ from typing import Any
 
 LIMIT_S = 240  # for a child's work, on a busy machine
 FAILED = 70
-ANSWER_S = 180.0  # within which a process beside a block begins and ends
+ANSWER_S = 180.0  # time limit for a process of `beside` to begin, and again to end
 # Helper processes that serve all tests of a process: each is started once.
 _SHARED = b"multiprocessing.resource_tracker", b"hsimhash.processes import fork_children"
 

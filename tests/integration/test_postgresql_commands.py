@@ -159,7 +159,7 @@ def test_the_backup_that_is_printed_restores_the_index(
 def test_doctor_looks_at_server_record_and_tables(postgresql: PostgresqlServer, filled: str) -> None:
     well = run("doctor", "--store", filled)
     assert well.exit_code == 0, well.stdout
-    for name in ("server", "record", "read", "durability", "vacuum", "indexes", "tables"):
+    for name in ("server", "record", "privileges", "read", "durability", "vacuum", "indexes", "tables"):
         assert re.search(rf"^ok +{name}: ", well.stdout, re.MULTILINE), well.stdout
     assert f"user {USER}" in well.stdout
     assert run("doctor", "--quick", "--store", filled).exit_code == 0

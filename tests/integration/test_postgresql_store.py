@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -32,6 +35,7 @@ from hsimhash.layout import Layout
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.conformance.random_calls import packed_key
+from hsimhash.store.postgresql import store as database_store
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.operations import drop_at
 from hsimhash.store.postgresql.store import DatabaseStore
@@ -291,6 +295,25 @@ def test_nobody_else_writes_while_a_load_is_merged(url: str, store: Store, tmp_p
     assert told
 
 
+# Counts.
+
+
+@pytest.mark.parametrize("profile", ["zh-1", "auto-2", "auto-3"])
+def test_describe_counts_the_drawer_rows_that_check_counts(
+    url: str, monkeypatch: pytest.MonkeyPatch, profile: str
+) -> None:
+    rng = np.random.default_rng(1)
+    words = rng.integers(1, 2**64, (3, 4_000), np.uint64)
+    words[:, 3_000:] = words[:, :1_000]  # as many documents with a signature that another one has
+    signatures = Signatures(*words, np.zeros(4_000, np.uint8))
+    with HSimIndex.create(url, layout="4", profile=profile) as index:
+        index.add_many(signatures, [str(number) for number in range(4_000)])
+        checked = index.check().drawer_rows
+        assert index.describe()["drawer_rows"] == checked
+        monkeypatch.setattr(database_store, "_COUNTED_BYTES", 1 << 18)
+        assert index.describe()["drawer_rows"] == pytest.approx(checked, rel=0.2)
+
+
 # Damage.
 
 
@@ -470,6 +493,58 @@ def test_a_server_that_hangs_is_given_up_at_the_deadline() -> None:
             with stopped_whole(server), pytest.raises(StoreUnavailableError, match="pages"):
                 index.query(5)
             assert [match.doc_id for match in index.query(5)] == ["a"]
+
+
+def test_a_query_of_a_server_that_hangs_ends_at_its_time_limit() -> None:
+    with postgresql_serving() as server, HSimIndex.create(server.url("pages"), layout="4", profile="zh-1") as index:
+        index.add(5, "a")
+        with stopped_whole(server):
+            for _ in range(2):  # the first call uses the idle connection, the second one opens its own
+                with within(2.5), pytest.raises(StoreTimeoutError, match=r"within 0\.5 s: .*server did not answer"):
+                    index.query(5, timeout=0.5)
+            with within(2.5), pytest.raises(StoreTimeoutError, match=r"within 0\.5 s: .*server did not answer"):
+                index.query_many([5, 6], timeout=0.5)
+        assert [match.doc_id for match in index.query(5)] == ["a"]
+
+
+def test_opening_an_index_of_a_server_that_hangs_ends_at_the_deadline() -> None:
+    with serving(_Silent()) as silent:
+        url = f"postgresql://u@127.0.0.1:{silent.port},127.0.0.1:{silent.port}/d?table=pages&deadline=500ms"
+        with within(3.5), pytest.raises(StoreUnavailableError, match=r"server did not answer.*is the host up"):
+            open_store(url)
+
+
+def test_a_host_that_hangs_leaves_time_for_the_next_one(postgresql: PostgresqlServer, url: str, store: Store) -> None:
+    put(store, ("a", 5))
+    with serving(_Silent()) as silent:
+        hosts = url.replace("@127.0.0.1:", f"@127.0.0.1:{silent.port},127.0.0.1:")
+        with within(4.5), open_store(f"{hosts}&deadline=4s") as opened:
+            assert opened.count() == 1
+
+
+def test_a_query_with_a_time_limit_says_why_its_server_cannot_be_reached() -> None:
+    with postgresql_serving() as server, HSimIndex.create(server.url("pages"), layout="4", profile="zh-1") as index:
+        server.stop()
+        with pytest.raises(StoreUnavailableError, match="is PostgreSQL running"):
+            index.query(5, timeout=0.3)
+
+
+class _Interrupting(_Silent):
+    def taken(self, connection: socket.socket) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_an_interrupt_ends_a_connection_that_is_being_opened() -> None:
+    with serving(_Interrupting()) as server, within(10.0), pytest.raises(KeyboardInterrupt):
+        open_store(f"postgresql://u@127.0.0.1:{server.port}/d?table=pages&timeout=30s")
+
+
+@contextmanager
+def within(limit_s: float) -> Iterator[None]:
+    """Fail the test if the block takes longer; the limits are far above what it takes on an idle machine."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < limit_s
 
 
 @contextmanager

@@ -33,11 +33,11 @@ def audit(
     steps = [
         f"SELECT count(*) FROM {documents}",
         f"SELECT count(*) FROM {fingerprints}",
-        f"SELECT count(*) FROM ({_keyed(tables)}) AS keyed",
+        f"SELECT count(*) FROM ({tables.key_rows}) AS keyed",
     ]
     counts = []
     for number, statement in enumerate(steps):
-        counts.append(_found(session, statement)[0][0])
+        counts.append(scanned(session, statement)[0][0])
         observer.report("check", number + 1, len(steps) + 2)
     report.documents, rows, keyed = counts
     report.drawer_rows = rows * len(tables.record.layout.drawers) + keyed
@@ -50,16 +50,9 @@ def audit(
     return report
 
 
-def _keyed(tables: Tables) -> str:
-    """Return the statement that reads the rows that other stores keep in the key drawer."""
-    if not tables.key_columns:
-        return f"SELECT DISTINCT key >> 32, fingerprint FROM {tables.documents} WHERE key <> 0"
-    return " UNION ".join(
-        f"SELECT {column}, fingerprint FROM {tables.documents} WHERE {column} >= 0" for column in tables.key_columns
-    )
+def scanned(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
+    """Return the rows of a statement that reads whole tables."""
 
-
-def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
     def read(link: Link) -> list[tuple[int, ...]]:
         link.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_SCANS}", prepare=False)
         rows = link.rows(statement)
@@ -111,7 +104,7 @@ def _check_filed(session: DatabaseSession, tables: Tables, report: CheckReport, 
         f"FROM {tables.documents} AS listed WHERE NOT EXISTS "
         f"(SELECT FROM {tables.fingerprints} AS filed WHERE filed.fingerprint = listed.fingerprint)"
     )
-    for doc_id, fingerprint in _found(session, f"SELECT doc_id, fingerprint {unfiled} ORDER BY doc_id"):
+    for doc_id, fingerprint in scanned(session, f"SELECT doc_id, fingerprint {unfiled} ORDER BY doc_id"):
         report.problem(f"{doc_id!r} has fingerprint {fingerprint & (1 << 64) - 1:016x}, which is not in any drawer")
         report.repaired += is_repair
     if is_repair and report.problems:
@@ -143,7 +136,7 @@ def _check_segments(session: DatabaseSession, tables: Tables, report: CheckRepor
 
 def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
     unlisted = f"NOT EXISTS (SELECT FROM {tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)"
-    found = _found(session, f"SELECT fingerprint FROM {tables.fingerprints} AS filed WHERE {unlisted}")
+    found = scanned(session, f"SELECT fingerprint FROM {tables.fingerprints} AS filed WHERE {unlisted}")
     for (fingerprint,) in found:
         report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} does not have a document")
     if not (found and is_repair):

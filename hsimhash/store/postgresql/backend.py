@@ -13,10 +13,8 @@ from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
 from hsimhash.store.checkup import Check
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
-from hsimhash.store.postgresql.codec import table_name
+from hsimhash.store.postgresql.codec import SUFFIXES, table_name
 from hsimhash.store.urls import DEADLINE, LOCK_TIMEOUT
-
-_SUFFIXES = ("", "_fingerprints", "_record")  # suffixes of an index's tables
 
 
 def _operations() -> ModuleType:
@@ -84,9 +82,9 @@ class _DatabaseBackend(Backend):
         address = DatabaseAddress.parse(url)
         if capability is Compacts:
             said = "PostgreSQL vacuums tables by itself; to do it now, while nobody else uses them, run in psql:"
-            return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"])
+            return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in SUFFIXES)};"])
         if capability is BacksUp:
-            tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
+            tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in SUFFIXES)
             line = f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"
             return Instead("back up the tables with pg_dump:", [line])
         return super().instead(capability, url, target)

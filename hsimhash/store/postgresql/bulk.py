@@ -7,11 +7,14 @@ once, as it is in the last run. Each slice is one transaction, which also saves 
 If the index is empty, all database indexes except primary keys are dropped first, and created from sorted rows at the
 end. A drawer then takes a fifth of the time, and three quarters of the space. Until the indexes exist, queries read the
 whole table. If nobody finishes the load, `check --repair` creates the missing indexes.
+
+Only the owner of the tables can drop and create indexes. The loads of other users keep them, and take longer.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,11 +23,13 @@ from hsimhash.files import file_errors
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
+from hsimhash.store.postgresql.privileges import privileges
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.runs import BulkLoad, Slice
 
 TRANSACTION_DOCUMENTS = 50_000
+_log = logging.getLogger("hsimhash.store")
 _INDEXED = 0.5  # approximate time for the indexes, relative to the time for the documents
 
 
@@ -54,7 +59,7 @@ class DatabaseLoad(BulkLoad):
         with file_errors(self.folder), self._session.writing(observer.stop):
             state = self._state()
             # Nobody else can write now, and no two slices share a document, so all are new to an empty index.
-            is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
+            is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._begin_empty)
             insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:
                 observer.report("merge", documents * state.slice // state.slices, total)
@@ -77,10 +82,23 @@ class DatabaseLoad(BulkLoad):
         found = link.rows(f"SELECT value FROM {self._tables.named('_record')} WHERE name = $1", self._name)
         return _Merged(**json.loads(found[0][0])) if found else None
 
-    def _drop_indexes(self, link: Link) -> bool:
-        """Drop the indexes if there are no documents; return whether the indexes were dropped."""
+    def _begin_empty(self, link: Link) -> bool:
+        """Drop the indexes if there are no documents and this user can create them again.
+
+        Returns:
+            Whether there are no documents.
+        """
         if link.rows(f"SELECT 1 FROM {self._tables.documents} LIMIT 1"):
             return False
+        found = privileges(link, self._tables)
+        if not found.can_rebuild:
+            _log.warning(
+                'user "%s" cannot create indexes on %s, so this load keeps them and takes longer; to load faster, run '
+                "it as the owner of the tables",
+                found.user,
+                self._tables.address.full_table,
+            )
+            return True
         for name in self._tables.indexes():
             link.do(f'DROP INDEX IF EXISTS "{self._tables.address.schema}"."{name}"')
         return True

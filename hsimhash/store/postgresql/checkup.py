@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, durability and vacuuming."""
+"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, privileges, durability and vacuuming."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from hsimhash.errors import HsimhashError
 from hsimhash.store.checkup import Check, check_read, check_record, median_ms
 from hsimhash.store.postgresql.audit import missing_indexes
+from hsimhash.store.postgresql.codec import Tables
+from hsimhash.store.postgresql.privileges import privileges
 from hsimhash.store.postgresql.session import Link
 from hsimhash.store.postgresql.store import DatabaseStore
 
@@ -31,6 +33,7 @@ def checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
         try:
             yield store.session.call(_check_server)
             yield check_record(store.record)
+            yield store.session.call(lambda link: _check_privileges(link, store.tables))
             yield check_read(store)
             yield from store.session.call(_check_settings)
             yield _check_indexes(store)
@@ -54,6 +57,32 @@ def _check_server(link: Link) -> Check:
     if is_standby:
         return Check("server", "warn", f"{said}; this is a standby: queries work, but ingest does not; use the primary")
     return Check("server", "ok", said)
+
+
+def _check_privileges(link: Link, tables: Tables) -> Check:
+    found = privileges(link, tables)
+    user, schema = f'user "{found.user}"', tables.address.schema
+    if found.unreadable:
+        names = ", ".join(found.unreadable)
+        grant = f'GRANT SELECT ON {names} TO "{found.user}"'
+        return Check.failed("privileges", HsimhashError(f"{user} cannot read {names}; run {grant}"))
+    if found.unwritable:
+        names = ", ".join(found.unwritable)
+        grant = f'GRANT {", ".join(found.lacking)} ON {names} TO "{found.user}"'
+        return Check(
+            "privileges",
+            "warn",
+            f"{user} can query the index, but cannot write to {names}; to allow writes, run {grant}",
+        )
+    if found.can_rebuild:
+        return Check("privileges", "ok", f"{user} can read and write, and owns the tables")
+    lack = f"does not have CREATE on schema {schema}" if found.owns else "does not own the tables"
+    return Check(
+        "privileges",
+        "ok",
+        f"{user} can read and write, but {lack}: large loads keep the database indexes, and 'check --repair' cannot "
+        f"create missing ones",
+    )
 
 
 def _check_settings(link: Link) -> Iterator[Check]:

@@ -37,6 +37,7 @@ COLUMNS = "doc_id, fingerprint, first_seen, sketch, key"
 KEY_SEGMENT = "(key >> 32) & 4294967295"
 _SIGN, _WORD = 1 << 63, (1 << 64) - 1
 _FLAGS = 1 << 8
+SUFFIXES = ("", "_fingerprints", "_record")  # suffixes of an index's tables
 
 
 def signed_word(value: int) -> int:
@@ -120,6 +121,15 @@ class Tables:
         if self.record.has_signatures and not self.key_columns:
             made[f"{table}_key"] = f"{self.documents} (({KEY_SEGMENT})) INCLUDE (fingerprint, key) WHERE key <> 0"
         return {name: f'CREATE INDEX "{name}" ON {what}' for name, what in made.items()}
+
+    @property
+    def key_rows(self) -> str:
+        """The statement that reads the rows that other stores keep in the key drawer."""
+        if not self.key_columns:
+            return f"SELECT DISTINCT {KEY_SEGMENT}, fingerprint FROM {self.documents} WHERE key <> 0"
+        return " UNION ".join(
+            f"SELECT {column}, fingerprint FROM {self.documents} WHERE {column} >= 0" for column in self.key_columns
+        )
 
     def definitions(self) -> list[str]:
         """Return the statements that create the tables and their indexes."""

@@ -44,6 +44,7 @@ _REMEDIES = (
     (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
     (r"password authentication failed|no password supplied", "put the password in ~/.pgpass"),
     (r"no pg_hba\.conf entry|authentication failed", "allow this user, host and database in pg_hba.conf"),
+    (r"permission denied for database", "grant CONNECT on the database to this user"),
     (r"role .* does not exist", "specify the user in the URL: postgresql://user@host/database"),
     (r"database .* does not exist", "create it with 'createdb', or use another database"),
     (r"too many (clients|connections)|remaining connection slots", "raise max_connections, or use fewer processes"),
@@ -71,6 +72,10 @@ class LostLinkError(psycopg.OperationalError):
     """A connection was lost, or no reply arrived in time."""
 
 
+class SilentServerError(LostLinkError):
+    """The server did not answer at all: not to a new connection, or neither to a call nor to its cancellation."""
+
+
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
     """Whether a connection is closed or broken."""
     return connection.closed or connection.broken
@@ -83,6 +88,12 @@ def is_passing(error: Exception) -> bool:
     if not isinstance(error, psycopg.OperationalError):
         return False
     return error.sqlstate is None and bool(_PASSING_WORDS.search(str(error)))
+
+
+def is_late(error: BaseException | None) -> bool:
+    """Whether psycopg stopped waiting for the server, because the time limit had passed."""
+    is_from_psycopg = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    return is_from_psycopg and str(error).endswith("timeout expired")
 
 
 def words_of(error: Exception) -> str:
@@ -100,8 +111,19 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
     )
 
 
-def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
-    """Convert an error from psycopg to an hsimhash error with the problem, the place and the remedy."""
+def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> HsimhashError:
+    """Convert an error from psycopg to an hsimhash error with the problem, the place and the remedy.
+
+    Args:
+        error: Error from psycopg, or one of this module.
+        address: Address of the index.
+        user: Database user of the failed call, if it is known.
+    """
+    if isinstance(error, SilentServerError):
+        return StoreUnavailableError(
+            f"cannot connect to PostgreSQL for {address.full_table} at {address.name} (the server did not answer in "
+            f"time); is the host up, is the port open in its firewall, and is PostgreSQL overloaded or suspended?"
+        )
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     said = words_of(error)
@@ -132,7 +154,12 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
             f"{where} is damaged: {said}; restore a backup, or run REINDEX TABLE if only an index is damaged"
         )
     if isinstance(error, errors.InsufficientPrivilege):
-        return HsimhashError(f"the user lacks a privilege on {where}: {said}; grant it, or use another user")
+        who = f'user "{user}"' if user else "the user"
+        if said.startswith("must be owner"):
+            remedy = "run this command as the owner of the tables"
+        else:
+            remedy = "grant it, or use another user"
+        return HsimhashError(f"{who} lacks a privilege on {where}: {said}; {remedy}")
     if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
         return transaction_pooler(address)
     if isinstance(error, MetAnotherError):

@@ -43,6 +43,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
 from hsimhash.errors import (
+    HsimhashError,
     LostRightError,
     StopAskedError,
     StoreBusyError,
@@ -52,10 +53,13 @@ from hsimhash.errors import (
 from hsimhash.store.base import gone
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import lock_number, made_sql
+from hsimhash.store.postgresql.connecting import connected
 from hsimhash.store.postgresql.existing_tables import refuse_no_tables
 from hsimhash.store.postgresql.failures import (
     LostLinkError,
     MetAnotherError,
+    SilentServerError,
+    is_late,
     is_lost,
     is_passing,
     store_error,
@@ -69,6 +73,9 @@ T = TypeVar("T")
 OLDEST_SERVER = 140_000  # the first version with bit_count
 _IDLE_CONNECTIONS = 8  # maximum number of idle connections kept
 _LOCK_SLICE_MS = 500  # how long to wait for the write lock between two calls of `stop`
+# The time to cancel a call that has reached its time limit: a tenth of that limit, but at least and at most this long.
+# A server that answers does so within milliseconds.
+_LEAST_CANCEL_S, _MOST_CANCEL_S, _CANCEL_SHARE = 0.2, 1.0, 0.1
 _LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # limits of the search for a server process that connections share behind a pooler
 _OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each followed by `_timeout`
 _TRANSACTION_TIMEOUT = 170_000  # the first server version with transaction_timeout
@@ -125,10 +132,19 @@ class _TextsDumper(Dumper):
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection that belongs to one process, and whose calls end at the time `until`."""
+    """A connection that belongs to one process, and whose calls end at the time `until`.
+
+    `taken_s` is the time at which its caller took it.
+    """
 
     until: float = math.inf
+    taken_s: float = 0.0
     pid: int = 0
+
+    @property
+    def cancel_s(self) -> float:
+        """How long to wait for the cancellation of a call, in seconds."""
+        return min(_MOST_CANCEL_S, max(_LEAST_CANCEL_S, _CANCEL_SHARE * (self.until - self.taken_s)))
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         if timeout is None and self.until != math.inf:
@@ -178,6 +194,7 @@ class DatabaseSession:
         self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
         self.lock_timeout_s = address.lock_timeout_s
         self.made: str | None = None  # result of `made_sql` for the index that was opened; None until it is read
+        self.user = ""  # the database user; empty until the first connection is open
         self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
         self._parents: list[Link] = []  # kept after a fork, because closing them would close the parent's connections
@@ -193,11 +210,12 @@ class DatabaseSession:
         if self._pid != os.getpid():
             self._parents, self._idle, self._pid = self._idle, [], os.getpid()
         self._refuse_closed()
+        taken_s = time.monotonic()
         try:
             link = self._idle.pop()
         except IndexError:
             link = self._connected(until)
-        link.until = until
+        link.until, link.taken_s = until, taken_s
         return link
 
     def give(self, link: Link) -> None:
@@ -215,21 +233,25 @@ class DatabaseSession:
         except BaseException as error:
             link.close()
             if isinstance(error, psycopg.OperationalError):  # for example from a pooler that has lost the server
-                raise LostLinkError(*error.args) from error
+                raise (SilentServerError if is_late(error) else LostLinkError)(*error.args) from error
             raise
         return link
 
     def _reached(self, until: float) -> Link:
-        address = self.address
-        link = Link.connect(
-            address.conninfo,
-            autocommit=True,
-            connect_timeout=max(2, math.ceil(address.timeout_s)),  # libpq's minimum
-            tcp_user_timeout=round(1_000 * address.timeout_s),
-            application_name="hsimhash",
-            client_encoding="UTF8",
+        timeout_s = self.address.timeout_s
+        link = Link(
+            connected(
+                self.address.conninfo,
+                timeout_s,
+                until,
+                tcp_user_timeout=round(1_000 * timeout_s),
+                application_name="hsimhash",
+                client_encoding="UTF8",
+            )
         )
         link.until, link.pid = until, os.getpid()
+        link.autocommit = True
+        self.user = link.info.user
         return link
 
     def _set_up(self, link: Link) -> None:
@@ -323,9 +345,9 @@ class DatabaseSession:
         return link
 
     def _end_call(self, link: Link, error: BaseException) -> None:
-        self.end_failed(link)
+        has_answered = self.end_failed(link)
         if isinstance(error, psycopg.Error) and is_lost(link):
-            raise LostLinkError(*error.args) from error
+            raise (LostLinkError if has_answered else SilentServerError)(*error.args) from error
 
     def tried(self, attempt: Callable[[float], T], most: float = math.inf, *, is_long: bool = False) -> T:
         """Call `attempt` with the time at which it must end, and return its result; retry after temporary failures.
@@ -346,17 +368,30 @@ class DatabaseSession:
                     if isinstance(error, psycopg.errors.UndefinedTable):  # report which tables are missing
                         with suppress(psycopg.Error):
                             self.once(lambda link: refuse_no_tables(link.rows, self.address), until)
-                    raise store_error(error, self.address) from error
+                    raise self.error(error) from error
                 now_s = time.monotonic()
-                self._warnings.note(store_error(error, self.address), failing_s=now_s - began_s, left_s=until - now_s)
+                self._warnings.note(self.error(error), failing_s=now_s - began_s, left_s=until - now_s)
             time.sleep(pause_s)
 
-    def end_failed(self, link: Link) -> None:
-        """Clean up a failed call: roll back, or close the connection if it is lost or may still receive a reply."""
+    def error(self, error: Exception) -> HsimhashError:
+        """Convert an error of this session's calls; see `store_error`."""
+        return store_error(error, self.address, self.user)
+
+    def end_failed(self, link: Link) -> bool:
+        """Clean up a failed call: roll back, or close the connection if it is lost or may still receive a reply.
+
+        Returns:
+            False if the server did not answer a request to cancel the call; otherwise True.
+        """
         if link.info.transaction_status == TransactionStatus.ACTIVE:
-            with suppress(psycopg.Error):
-                link.cancel_safe(timeout=1.0)
-            link.close()
+            try:
+                link.cancel_safe(timeout=link.cancel_s)
+            except psycopg.errors.CancellationTimeout:
+                return False
+            except psycopg.Error:
+                pass
+            finally:
+                link.close()
         elif is_lost(link):  # most likely, the idle connections are lost too
             idle, self._idle = self._idle, []
             for one in idle:
@@ -364,6 +399,7 @@ class DatabaseSession:
         elif link.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
                 link.execute("ROLLBACK", prepare=False)
+        return True
 
     def _refuse_closed(self) -> None:
         if self._is_closed:

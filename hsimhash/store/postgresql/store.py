@@ -15,7 +15,7 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.rowkey import last_occurrences
 from hsimhash.store.base import DEADLINE_S, Document, Mark, Record, Store
 from hsimhash.store.postgresql.address import DatabaseAddress
-from hsimhash.store.postgresql.audit import audit
+from hsimhash.store.postgresql.audit import audit, scanned
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
 from hsimhash.store.postgresql.existing_tables import refuse_no_tables
@@ -26,6 +26,7 @@ from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, 
 from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
+_COUNTED_BYTES = 1 << 26  # about 200,000 documents: in larger tables, key rows are counted for a sample
 _SAMPLED_OF_BLOCK = 20  # of about 100: documents added together are similar, so five times as many blocks are read
 _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # within each half of the fingerprints, bigints sort like fingerprints
 
@@ -122,7 +123,11 @@ class DatabaseStore(Store):
         return DatabaseLoad(self.session, self.tables, folder, step_documents)
 
     def describe(self) -> dict[str, str | int]:
-        """Return the server, the table, and counts of rows and bytes; `fingerprints_bytes` includes the drawers."""
+        """Return the server, the table, and counts of rows and bytes.
+
+        `drawer_rows` counts the same rows as `check`, but estimates the rows of keys in large tables.
+        `fingerprints_bytes` includes the drawers.
+        """
 
         def read(link: Link) -> dict[str, str | int]:
             tables = self.tables
@@ -141,7 +146,18 @@ class DatabaseStore(Store):
                 "fingerprints_bytes": fingerprints_bytes,
             }
 
-        return self.session.call(read, is_long=True)
+        facts = self.session.call(read, is_long=True)
+        facts["drawer_rows"] = int(facts["drawer_rows"]) + self._key_rows(int(facts["documents_bytes"]))
+        return facts
+
+    def _key_rows(self, documents_bytes: int) -> int:
+        """Count the rows that other stores keep in the key drawer; in a large table, those of a part of all hashes."""
+        if not self.record.has_signatures:
+            return 0
+        parts = 1 << (documents_bytes // _COUNTED_BYTES).bit_length()
+        sample = f"hashint8(fingerprint) & {parts - 1} = 0"
+        ((rows,),) = scanned(self.session, f"SELECT count(*) FROM ({self.tables.key_rows}) AS keyed WHERE {sample}")
+        return rows * parts
 
     def crowds(self, *, sampled: int = SAMPLED_DOCUMENTS) -> tuple[CrowdedFingerprint, ...]:
         """See `Store.crowds`. In a large table, random blocks are sampled."""

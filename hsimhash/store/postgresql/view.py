@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import psycopg
 
-from hsimhash.errors import LostRightError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.errors import HsimhashError, LostRightError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s, sorted_distinct
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES
@@ -29,7 +29,7 @@ from hsimhash.store.postgresql.codec import (
     signed_word,
     signed_words,
 )
-from hsimhash.store.postgresql.failures import is_lost, store_error
+from hsimhash.store.postgresql.failures import SilentServerError, is_late, is_lost
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class DatabaseView(View):
                 return link.rows(statement, *values)
             except psycopg.Error as error:
                 if is_lost(link):
-                    raise LostRightError(*store_error(error, self._session.address).args) from error
+                    raise LostRightError(*self._session.error(error).args) from error
                 raise
 
         return self._timed(read)
@@ -90,15 +90,17 @@ class DatabaseView(View):
             return read()
         except (psycopg.Error, StoreUnavailableError) as error:
             if time.monotonic() >= self._until - _SOON_S:
-                raise self._late() from error
+                raise self._late(error) from error
             if isinstance(error, StoreUnavailableError):
                 raise
-            raise store_error(error, self._session.address) from error
+            raise self._session.error(error) from error
 
-    def _late(self) -> StoreTimeoutError:
-        return StoreTimeoutError(
-            f"a query of {self._session.url} did not finish within {self._timeout_s:g} s; allow more time"
-        )
+    def _late(self, error: psycopg.Error | StoreUnavailableError) -> StoreTimeoutError:
+        late = f"a query of {self._session.url} did not finish within {self._timeout_s:g} s"
+        cause = error if isinstance(error, psycopg.Error) else error.__cause__
+        if is_late(cause) and not isinstance(cause, SilentServerError):
+            return StoreTimeoutError(f"{late}; allow more time")
+        return StoreTimeoutError(f"{late}: {error if isinstance(error, HsimhashError) else self._session.error(error)}")
 
     def scan(self, prefixes: Sequence[bytes], most: int | None = None) -> Uint8s:
         if not prefixes:

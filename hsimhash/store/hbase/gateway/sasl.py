@@ -208,8 +208,9 @@ class SaslSocket:
 def _chosen(offered: int, qop: str) -> int:
     names = [name for name, layer in LAYERS.items() if layer & offered]
     if not names or (qop and qop not in names):
+        offers = f"qop={' or '.join(names)}" if names else "no known qop"
         raise KerberosError(
-            f"the gateway offers {'qop=' + ' or '.join(names) if names else 'no known qop'}, but the URL has qop={qop or 'any'}; "
+            f"the gateway offers {offers}, but the URL has qop={qop or 'any'}; "
             f"leave qop= out to use the gateway's setting (hbase.thrift.security.qop)"
         )
     return LAYERS[qop or names[-1]]

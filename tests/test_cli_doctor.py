@@ -85,6 +85,6 @@ def test_a_gateway_that_is_not_there_is_unreachable_and_the_remedy_named() -> No
         store = f"hbase://127.0.0.1:{port}/pages"
         result = run("doctor", "--store", store)
         assert result.exit_code == 4
-        assert f"fail  gateway 127.0.0.1:{port}: nothing listens" in result.stdout
+        assert f"fail  gateway 127.0.0.1:{port}: nothing is listening" in result.stdout
         assert "hbase thrift2 start" in result.stdout
         assert run("doctor", "--quick", "--store", store).exit_code == 4

@@ -134,7 +134,7 @@ def test_profile_that_no_longer_gives_its_fingerprints_is_a_mismatch(tmp_path: P
         run("query", "-", "--store", url, given=json.dumps({"text": TEXT})),
     ):
         assert (result.exit_code, result.stdout) == (5, "")
-        assert "profile mine-1 gives" in result.stderr
+        assert "profile mine-1 returns" in result.stderr
     assert run("query", "1", "--store", url).exit_code == 0
 
 

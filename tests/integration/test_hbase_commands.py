@@ -218,7 +218,7 @@ def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, st
     with_one_dead = store.replace("hbase://", f"hbase://{hbase.host}:{dead},")
     result = run("doctor", "--store", with_one_dead)
     assert result.exit_code == 6
-    assert f"fail  gateway {hbase.host}:{dead}: nothing listens" in result.stdout
+    assert f"fail  gateway {hbase.host}:{dead}: nothing is listening" in result.stdout
     assert "ok    read" in result.stdout
     assert run("doctor", "--store", with_one_dead, "--quick").exit_code == 0
     mixed = run("doctor", "--store", store.replace("hbase://", f"hbase://{hbase.host}:{hbase.thrift1_port},"))

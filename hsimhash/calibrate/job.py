@@ -151,7 +151,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
     if not len(edited.texts) + len(truth.left):
         if not options.labels:
-            raise HsimhashError("no edit changes any of the texts: they are empty")
+            raise HsimhashError("all texts are empty, so no edit can change them")
         labelled = next(iter(sorted(labels.doc_ids)))
         raise HsimhashError(
             f"the documents do not include any near pair from {options.labels}: it names ids such as {labelled!r:.80}, "

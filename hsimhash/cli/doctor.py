@@ -41,8 +41,9 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     doctor prints a line per check: ok, warn or fail. For an embedded index, it checks the folder, the record, the
     writer, free pages and the disk. On HBase, it checks each gateway, the table and its settings, the record, the
     regions and the round trips. With --write, it also checks the clock of each server, and that the server accepts a
-    write. On PostgreSQL, it checks the server, its version and durability, vacuum and the tables. On Redis, it checks
-    the server, persistence, eviction, memory and the record. The last lines are settings to paste into hsimhash.yaml.
+    write. On PostgreSQL, it checks the server, the user's privileges, durability, vacuum and the tables. On Redis, it
+    checks the server, persistence, eviction, memory and the record. The last lines are settings to paste into
+    hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 unreachable, 5 no index, 6 something else failed.
     """

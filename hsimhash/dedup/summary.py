@@ -1,8 +1,8 @@
 """Compute the numbers in `stats.json` and the data for `report.html` from the outcome of a run.
 
 To estimate what a greater distance would add, a sample of fingerprints is compared with all fingerprints. The sample
-has `ROWS` fingerprints, or as many as `CELLS` comparisons allow, which includes every fingerprint in a small set. If
-there are crowds, fewer fingerprints suffice, so the comparison ends after `HITS` pairs. This takes a few microseconds
+has `ROWS` fingerprints, or as many as `CELLS` comparisons allow if that is more, so it includes every fingerprint in a
+small set. If there are crowds, fewer fingerprints suffice, so the comparison ends after `HITS` pairs. This takes a few microseconds
 per document, for any distance and distribution of fingerprints.
 """
 

@@ -117,7 +117,7 @@ class CsvRows:
             return error
 
     def _several(self, row: bytes) -> list[str] | ValueError:
-        """Return the values of a row of several lines, or an error if it is not a row."""
+        """Return the values of a row that spans several lines, or an error if the lines are not a valid row."""
         values = self._values(row)
         if values is None:
             return ValueError("that quote opens another field")

@@ -31,7 +31,7 @@ WRITERS = 2
 
 
 class SparkDedupSummary(NamedTuple):
-    """The result of a run: the counts, and what word weights were learnt from, as in `DedupSummary`."""
+    """The result of a run: the counts, and what the word weights were learnt from, as in `DedupSummary`."""
 
     totals: Totals
     learnt: Learnt | None
@@ -65,7 +65,7 @@ def dedup_files(
         observer: Receives the stage of the job, and warnings.
 
     Returns:
-        The counts, and what word weights were learnt from; the table `stats` has the same values.
+        The counts, and what the word weights were learnt from; the table `stats` has the same values.
 
     Raises:
         ValueError: A column is missing, or `folder` already has results.

@@ -477,7 +477,7 @@ def main() -> int:
     )
     layouts = [Layout.named(name) for name in ("10", "4")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the server is stopped
-    # With the script's own JVM settings, as in `make hbase`; the cache has room for both tables of a million.
+    # With the script's own JVM settings, as in `make hbase`; the cache has room for both tables of a million documents.
     caches = {"hfile.block.cache.size": "0.5", "hbase.regionserver.global.memstore.size": "0.3"}
     with (
         scratch_folder(given.scratch) as folder,

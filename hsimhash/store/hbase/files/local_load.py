@@ -46,7 +46,7 @@ from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
 from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
 
 RESOLVED_AT_ONCE = 200_000  # documents
-PART_BYTES = 50 << 20  # approximate memory for the part that a worker assembles at a time
+PART_BYTES = 50 << 20  # approximate memory for each part that a worker assembles
 _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 

@@ -119,7 +119,7 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
-    """Scan a range, write the data to compare to files, and return the other findings for `surveyed_in`."""
+    """Scan a range, write to files the data to be compared, and return the other findings for `surveyed_in`."""
     documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
@@ -245,7 +245,7 @@ class _Documents:
 
 
 def _ends_of_wide(rows: Uint8s) -> NDArray[np.intp]:
-    """Return the indices of the last cells of rows that may have more."""
+    """Return the index of the last cell of each row that may have more cells."""
     before = PAGE_COLUMNS - 1
     return np.flatnonzero((rows[before:] == rows[: max(len(rows) - before, 0)]).all(axis=1)) + before
 

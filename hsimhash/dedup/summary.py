@@ -2,8 +2,8 @@
 
 To estimate what a greater distance would add, a sample of fingerprints is compared with all fingerprints. The sample
 has `ROWS` fingerprints, or as many as `CELLS` comparisons allow if that is more, so it includes every fingerprint in a
-small set. If there are crowds, fewer fingerprints suffice, so the comparison ends after `HITS` pairs. This takes a few microseconds
-per document, for any distance and distribution of fingerprints.
+small set. If there are crowds, fewer fingerprints suffice, so the comparison ends after `HITS` pairs. This takes a few
+microseconds per document, for any distance and distribution of fingerprints.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class DatabaseLoad(BulkLoad):
         documents, total = self.documents, round(self.documents * (1 + _INDEXED))
         with file_errors(self.folder), self._session.writing(observer.stop):
             state = self._state()
-            # Nobody else can write now, and no two slices share a document, so if the index is empty, all documents are new.
+            # Nobody else can write now, and no two slices share a document, so in an empty index all documents are new.
             is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._begin_empty)
             insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:

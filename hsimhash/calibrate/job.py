@@ -152,7 +152,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     if not len(edited.texts) + len(truth.left):
         if not options.labels:
             raise HsimhashError("all texts are empty, so no edit can change them")
-        labelled = next(iter(sorted(labels.doc_ids)))
+        labelled = min(labels.doc_ids)
         raise HsimhashError(
             f"the documents do not include any near pair from {options.labels}: it names ids such as {labelled!r:.80}, "
             f"and the documents have ids such as {sample.doc_ids[0]!r:.80}; if its second column holds clusters, begin "
@@ -200,28 +200,21 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     profile = tried.compared.profile
     has_key, has_sketch = profile.key is not None, profile.sketch is not None
     for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
-        is_by_key = met.by_key(way) & tried.unlike
-        by_key, drawn_by_key = (weight * float(one.sum()) for one in (is_by_key, is_by_key & ~tried.labelled))
+        distances, is_by_key = met.by_distance(way), met.by_key(way) & tried.unlike
+        by_key, labelled_by_key = (weight * float(one.sum()) for one in (is_by_key, is_by_key & tried.labelled))
         is_by_distance = tried.unlike & ~is_by_key
-        histogram = counted(met.by_distance(way)[is_by_distance], weight)
+        histogram = counted(distances[is_by_distance], weight)
+        labelled = counted(distances[is_by_distance & tried.labelled], weight)
         if not way.has_sketch:  # all pairs beyond those listed are unrelated
             histogram[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
-        seen = np.cumsum(histogram) + by_key
-        drawn = np.cumsum(histogram - counted(met.by_distance(way)[is_by_distance & tried.labelled], weight))
-        most_expected = np.minimum(expected(drawn), most_expected)
-        yield (
-            way,
-            [
-                FalsePairs(
-                    float(seen[bits]),
-                    pairs,
-                    float(most_expected[bits]) + drawn_by_key,
-                    weight,
-                    float(seen[bits] - drawn[bits] - drawn_by_key),
-                )
-                for bits in DISTANCES
-            ],
+        most_expected = np.minimum(expected(np.cumsum(histogram - labelled)), most_expected)
+        columns = (
+            np.cumsum(histogram) + by_key,
+            most_expected + by_key - labelled_by_key,
+            np.cumsum(labelled) + labelled_by_key,
         )
+        rows = zip(*(one[: DISTANCES.stop].tolist() for one in columns), strict=True)
+        yield way, [FalsePairs(seen, pairs, likely, weight, chosen) for seen, likely, chosen in rows]
 
 
 @cache

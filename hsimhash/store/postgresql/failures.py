@@ -60,6 +60,10 @@ _REMEDIES = (
         "the pooler is full: raise its limits, or use fewer processes",
     ),
     (r"wait timeout expired", "it did not respond in time: check what it is doing in pg_stat_activity"),
+    (
+        r"did not answer in time",
+        "is the host up, is the port open in its firewall, and is PostgreSQL overloaded or suspended?",
+    ),
     (r"timeout expired|timed out", "is the host up, and is the port open in its firewall?"),
 )
 
@@ -111,6 +115,13 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
     )
 
 
+def _lacking(user: str, where: str, said: str) -> HsimhashError:
+    who = f'user "{user}"' if user else "the user"
+    is_for_owner = said.startswith("must be owner")
+    remedy = "run this command as the owner of the tables" if is_for_owner else "grant it, or use another user"
+    return HsimhashError(f"{who} lacks a privilege on {where}: {said}; {remedy}")
+
+
 def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> HsimhashError:
     """Convert an error from psycopg to an hsimhash error with the problem, the place and the remedy.
 
@@ -119,14 +130,10 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
         address: Address of the index.
         user: Database user of the failed call, if it is known.
     """
-    if isinstance(error, SilentServerError):
-        return StoreUnavailableError(
-            f"cannot connect to PostgreSQL for {address.full_table} at {address.name} (the server did not answer in "
-            f"time); is the host up, is the port open in its firewall, and is PostgreSQL overloaded or suspended?"
-        )
-    if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
+    is_silent = isinstance(error, SilentServerError)
+    if not is_silent and isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
-    said = words_of(error)
+    said = "the server did not answer in time" if is_silent else words_of(error)
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.UndefinedColumn)):
         return IndexNotFoundError(f"no index at {address}: {said}; open it again")
@@ -154,12 +161,7 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
             f"{where} is damaged: {said}; restore a backup, or run REINDEX TABLE if only an index is damaged"
         )
     if isinstance(error, errors.InsufficientPrivilege):
-        who = f'user "{user}"' if user else "the user"
-        if said.startswith("must be owner"):
-            remedy = "run this command as the owner of the tables"
-        else:
-            remedy = "grant it, or use another user"
-        return HsimhashError(f"{who} lacks a privilege on {where}: {said}; {remedy}")
+        return _lacking(user, where, said)
     if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
         return transaction_pooler(address)
     if isinstance(error, MetAnotherError):

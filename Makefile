@@ -30,7 +30,7 @@ $(VENV)/bin/python:
 
 # Each target installs only the packages that it needs; an empty file in $(VENV) records each set. Most of their modules
 # are never imported, so a module is compiled only when it is first imported.
-# The pip of Python 3.11 warns about an extra of lxml that later versions of pip find.
+# The pip that comes with Python 3.11 warns about an extra of lxml that later versions of pip find.
 $(VENV)/.pip: | $(VENV)/bin/python
 	$(BIN)/python -m pip install --upgrade 'pip>=23.3'
 	@touch $@
@@ -217,6 +217,8 @@ stress-tests: $(VENV)/.test
 hbase-jars:
 	@docker/hbase/entrypoint jars
 
+# Without this port, doctor and status could not read the region server's metrics.
+hbase: export HBASE_SETTINGS ?= hbase.regionserver.info.port=16030
 hbase: hbase-jars
 	@docker/hbase/entrypoint start
 	@echo 'open its shell with docker/hbase/entrypoint shell'

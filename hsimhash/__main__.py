@@ -24,7 +24,7 @@ def main() -> None:
     gc.set_threshold(20_000)
     from hsimhash.cli import program, standard_streams
 
-    standard_streams.open_closed_streams()  # otherwise files of an index would get their descriptors
+    standard_streams.open_closed_streams()  # otherwise an index's files would get their descriptors
     standard_streams.ignore_stderr_errors()
     try:
         program.main(prog_name="hsimhash")

@@ -11,9 +11,9 @@ The callers of a call wake each other in chains of a few. If all of them were wo
 interpreter, and 16 threads would take twice the time: 0.8 ms instead of 0.4. In a single chain, the last caller would
 wait too long whenever another thread is busy.
 
-A signal handler may raise an exception between any two steps. A turn is therefore a lock that is only taken by `with`,
-so a turn is never lost. Waking a caller only makes it look again: the first caller that looks takes the turn. A caller
-that is not woken looks again after LOOK_S.
+A signal handler may raise an exception between any two steps. A turn is therefore a lock that is only taken in a `with`
+statement, so a turn is never lost. Waking a caller only makes it look again: the first caller that looks takes the
+turn. A caller that is not woken looks again after LOOK_S.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Callers:
         return asked.is_over
 
     def gather(self, asked: Asked[Any, Any]) -> None:
-        """Add a question to those that wait for a turn."""
+        """Add a question to those that are waiting for a turn."""
         if asked.call.timeout_s is not None:
             asked.end_s = time.monotonic() + asked.call.timeout_s
         with self._lock:
@@ -220,7 +220,7 @@ class Callers:
             return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
-        """Ask the longest-waiting question and all that fit its call, if a turn is free and no callers are expected."""
+        """Ask the longest-waiting question and all similar ones, if a turn is free and no callers are expected."""
         turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return
@@ -231,7 +231,7 @@ class Callers:
                 with self._lock:
                     alike = next(iter(self._waiting), None)
                     batch = self._waiting.get(alike, batch)
-                    self._waiting.pop(alike, None)  # a separate step: a signal before it leaves all of them waiting
+                    self._waiting.pop(alike, None)  # separate, so that a signal before it leaves all of them waiting
                 if batch:
                     _answer(batch)
                 if len(batch) > 1:

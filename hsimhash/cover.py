@@ -55,7 +55,7 @@ class Prices:
             rows.
         neighbour_us: Time to read one bucket, in a query that reads many buckets.
         swept_us: Time to read and compare one row in a range of buckets.
-        compare_us: Time to compare a row that was already read with one more query in a batch.
+        compare_us: Time to compare one more query in a batch with a row that was already read.
         is_ordered: Whether the store can read a range of buckets. Otherwise it finds their rows by reading all rows.
         part_us: Additional time to read a bucket in the key drawer.
     """
@@ -192,12 +192,12 @@ class Cover:
         missed = flipped[(flipped > np.array([probe.radius for probe in self.probes])).all(axis=1)]
         if len(missed):
             raise ValueError(
-                f"incomplete cover: it misses {self.distance} flips if its probes compare {missed[0].tolist()} of them"
+                f"incomplete cover: it misses {self.distance} flips, of which its probes compare {missed[0].tolist()}"
             )
 
 
 def most_distance(layout: Layout) -> int:
-    """Return the maximum distance of a query on a layout."""
+    """Return the maximum distance for a query on a layout."""
     return max(MOST_DISTANCE, layout.max_distance)
 
 
@@ -208,6 +208,15 @@ def check_distance(distance: int, layout: Layout) -> int:
     if not 0 <= distance <= most:
         raise ValueError(f"max_distance must be 0 to {most} on layout {layout.name}, got {distance}")
     return distance
+
+
+def check_dedup_distance(distance: int) -> None:
+    """Raise `ValueError` or `TypeError` if documents cannot be deduplicated within this distance."""
+    if not 0 <= whole_number(distance, "max_distance") <= MOST_DISTANCE:
+        raise ValueError(
+            f"max_distance must be 0 to {MOST_DISTANCE} bits, got {distance}: at greater distances, most pairs are "
+            f"unrelated"
+        )
 
 
 @lru_cache(1 << 10)
@@ -369,7 +378,7 @@ class _Search:
         return radii
 
     def _counted(self, spreads: FlipCounts) -> Int64s:
-        """Return the number of spreads for each probe and each number of flips among its bits."""
+        """For each probe and each possible number of flips in its bits, return the number of spreads."""
         width = self.price.shape[1] - 1
         numbers = spreads + np.arange(len(self.probes), dtype=np.int32) * width
         counts: Int64s = np.bincount(numbers.ravel(), minlength=len(self.probes) * width).reshape(-1, width)

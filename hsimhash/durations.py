@@ -43,7 +43,7 @@ class Pace:
         self._due_s = time.monotonic()
 
     def keep(self, documents: int) -> None:
-        """Wait as long as needed to keep the rate after `documents` more documents."""
+        """Wait as long as needed to stay within the rate after `documents` more documents."""
         if self._rate is None:
             return
         self._due_s = max(self._due_s + documents / self._rate, time.monotonic())

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import shlex
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -72,7 +73,25 @@ def in_shell(said: object) -> str:
     return said.shell if isinstance(said, Remedy) else str(said)
 
 
-CREATE_ONE = Remedy("create one with HSimIndex.create(...)", "create one with 'hsimhash create-table'")
+def plural(count: int, noun: str) -> str:
+    """Return `1 document`, `2,000 documents`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def create_one(url: str) -> Remedy:
+    """Return the remedy to show if there is no index at a URL."""
+    command = quoted(f"hsimhash create-table --store {shlex.quote(url)}")
+    return Remedy(
+        f'check the URL, or create one with HSimIndex.create("{url}")', f"check the URL, or create one with {command}"
+    )
+
+
+def quoted(command: str) -> str:
+    """Return a command in quotation marks that do not occur in it."""
+    quote = '"' if "'" in command else "'"
+    return f"{quote}{command}{quote}"
+
+
 REPAIR = Remedy("repair it with index.check(repair=True)", "repair it with 'hsimhash check --repair'")
 START_OVER = Remedy("pass fresh=True to start over", "start over with --fresh")
 OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job")
@@ -87,9 +106,9 @@ LIMITS = {
     errno.EROFS: "mount it writable",
     errno.EMFILE: "raise the limit on open files with 'ulimit -n'",
     errno.ENFILE: "raise the system's limit on open files with 'sysctl fs.file-max'",
-    errno.ENOMEM: "raise the limit on memory with 'ulimit -v', or in the container",
+    errno.ENOMEM: "raise the limit on memory with 'ulimit -v', or the container's limit",
 }
-MORE_PROCESSES = "raise the limit on processes and threads with 'ulimit -u', or in the container"
+MORE_PROCESSES = "raise the limit on processes and threads with 'ulimit -u', or the container's limit"
 
 
 class HsimhashError(Exception):

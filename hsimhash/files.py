@@ -29,7 +29,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make the entries of a folder durable."""
+    """Make a folder's entries durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -38,7 +38,7 @@ def sync_folder(path: Path) -> None:
 
 
 def copy_owner(of: Path, to: Path) -> bool:
-    """Copy owner and mode from one file to another, as far as permissions allow; return whether both were copied."""
+    """Copy the owner and mode of one file to another, as far as permissions allow; return whether both were copied."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
@@ -82,7 +82,7 @@ def write_json(path: Path, data: Mapping[str, object]) -> None:
 
 @contextmanager
 def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
-    """Add a remedy and the file's name to errors of an open file. Disk-full errors do not contain the name."""
+    """Add a remedy and the file's name to errors from an open file. Disk-full errors do not contain the name."""
     try:
         yield
     except OSError as error:
@@ -97,7 +97,7 @@ def file_errors(
     kind: type[Exception] = StoreUnavailableError,
     advice: str = ", and run the same command again; acknowledged writes are kept",
 ) -> Iterator[None]:
-    """Raise errors of the file or folder `path` as `kind`; `advice` is appended to the remedy for the error."""
+    """Reraise errors about the file or folder `path` as `kind`; `advice` is appended to the remedy for the error."""
     try:
         yield
     except OSError as error:
@@ -135,7 +135,7 @@ class AppendLog:
 
     def append(self, lines: Iterable[str]) -> None:
         """Add lines; durable after `sync`."""
-        # An input's name may contain bytes that are not UTF-8; they become escapes that JSON can read.
+        # An input's name may contain bytes that are not UTF-8; they become valid JSON escapes.
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
         if not data:
             return

@@ -78,7 +78,7 @@ from hsimhash.store.urls import DEADLINE, EXCLUSIVE, LOCK_TIMEOUT, folder_in, ma
 
 T = TypeVar("T")
 
-_WATCHED_DOCUMENTS = 10_000  # number of documents between two progress reports
+_WATCHED_DOCUMENTS = 10_000  # number of documents between progress reports
 COVER_AGE_S = 600.0  # how long a cover is reused before the size of the index is estimated again
 
 
@@ -211,7 +211,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     ) -> HSimIndex:
         """Open an index as `open` does, with the options in `opening`.
 
-        With `takes_any_rarity`, a profile without a user's rarity table also opens an index that has such a table.
+        With `takes_any_rarity`, a profile without a user's rarity table also matches an index that has one.
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -349,7 +349,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         If several processes claim near documents at the same time, exactly one of the documents is new. If a call
         fails, some of its documents may be stored; repeat the call. A stored document that is claimed again with a
-        matching signature counts as new again, and gets the later signature. If the signature does not match, the
+        matching signature is reported as new again, and gets the later signature. If the signature does not match, the
         document is claimed like any other. If it then turns out to be a duplicate, the stored document stays unchanged.
 
         Args:
@@ -495,8 +495,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         def answered(view: View) -> list[Matches]:
             cover = self.cover(rule.max_distance, queries=max(len(asked), 1), view=view)
             found = found_in(view, cover, stats)
-            missing = missing_drawers(view, cover, asked) if isinstance(view, ViewInPart) else [()] * len(asked)
-            return list(map(Matches, found, missing))
+            if isinstance(view, ViewInPart):
+                return list(map(Matches.in_part, found, missing_drawers(view, cover, asked)))
+            return list(map(Matches, found))
 
         try:
             if partial and isinstance(self.store, AnswersInPart):
@@ -510,7 +511,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         except StoreUnavailableError:
             if not partial:
                 raise
-            return [Matches(missing=self._drawers_of(query)) for query in asked]
+            return [Matches.in_part((), self._drawers_of(query)) for query in asked]
         finally:
             stats.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
@@ -550,8 +551,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             max_distance: As for `query`.
             max_sketch: As for `query`.
             limit: As for `query`.
-            exclude: One id of a document to leave out, or None, for each query.
-            timeout: As for `query`, for all queries together.
+            exclude: For each query, the id of a document to leave out, or None.
+            timeout: As for `query`, but for all queries together.
             partial: As for `query`. Each result has its own missing drawers.
 
         Raises:
@@ -559,9 +560,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         asked = self.store.record.stored(as_signatures(signatures))
         if isinstance(exclude, str):
-            raise TypeError(f"exclude must be a sequence, an id or None for each query, got one str: {exclude!r:.80}")
+            raise TypeError(
+                f"exclude must be a sequence with an id or None for each query, got a single str: {exclude!r:.80}"
+            )
         if exclude is not None and len(exclude) != len(asked):
-            raise ValueError(f"exclude must have one id or None for each query, got {len(exclude)} for {len(asked)}")
+            raise ValueError(
+                f"exclude must have an id or None for each query, got {len(exclude)} for {len(asked)} queries"
+            )
 
         rule = self._rule(max_distance, max_sketch, limit)
 
@@ -631,7 +636,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             texts: As for `add_texts`.
-            exclude: One id of a document to leave out, or None, for each text.
+            exclude: For each text, the id of a document to leave out, or None.
             options: Options of `query_many`.
         """
         known = LongEnough(self.profile.signatures(texts))
@@ -925,12 +930,10 @@ def _profile_of(store: Store, wanted: Profile | None, *, takes_any_rarity: bool)
     if wanted is not None and takes_any_rarity and stored.has_own_rarity and not wanted.has_own_rarity:
         wanted = replace(wanted, name=stored.name, rarity=stored.rarity) if wanted.weights == BY_RARITY else wanted
     if wanted is not None and wanted != stored:
-        mine, its = wanted.to_json(), store.record.profile
-        differing = ", ".join(
-            f"{key} {its.get(key)!r}, not {value!r}" for key, value in mine.items() if value != its.get(key)
-        )
+        parts = [key for key, value in wanted.to_json().items() if value != store.record.profile.get(key)]
+        differing = f" (they differ in {', '.join(parts)})" if stored.name == wanted.name else ""
         raise ProfileMismatchError(
-            f"{store.url} was created with profile {stored.name}, not {wanted.name} ({differing}); omit the "
-            f"profile, or create another index"
+            f"{store.url} was created with profile {stored.name}, not {wanted.name}{differing}; omit the profile, or "
+            f"create another index"
         )
     return stored

@@ -160,13 +160,13 @@ class Cut:
     def check(self, bits: int) -> None:
         """Raise `ValueError` unless the cut fits a word of `bits` bits."""
         if min(self.blocks, default=0) < 1 or sum(self.blocks) != bits:
-            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, got {sum(self.blocks)}")
+            raise ValueError(f"blocks {self} must have at least 1 bit each and sum to {bits}, got {sum(self.blocks)}")
         if self.choose < 1:
             raise ValueError(f"layout {self} must choose at least 1 block")
         if self.max_distance < 0:
             raise ValueError(
-                f"layout {self} would find distance k = {self.max_distance}, because it chooses {self.choose} of "
-                f"{len(self.blocks)} blocks; choose fewer blocks"
+                f"layout {self} cannot choose {self.choose} of {len(self.blocks)} blocks: its distance would be "
+                f"k = {self.max_distance}; choose fewer blocks"
             )
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Layout:
-    """Blocks and choices that define the drawers; see the module.
+    """Blocks and choices that define the drawers; see the module docstring.
 
     Args:
         outer: Cut of the 64 bits.
@@ -193,7 +193,7 @@ class Layout:
         drawers = self.outer.choices * (self.inner.choices if self.inner else 1)
         if drawers > MAX_DRAWERS:
             raise ValueError(
-                f"layout {self.text_form} has {drawers} drawers, but a rowkey can number only {MAX_DRAWERS}; "
+                f"layout {self.text_form} has {drawers} drawers, but rowkeys support at most {MAX_DRAWERS}; "
                 f"use fewer blocks"
             )
         _ = self.drawers  # raises if the inner cut does not fit the bits that the outer cut leaves
@@ -260,7 +260,7 @@ class Layout:
 
     @classmethod
     def even(cls, blocks: int, choose: int) -> Layout:
-        """Return the layout of `blocks` blocks whose widths differ by at most one bit, with the wider blocks first."""
+        """Return the layout with `blocks` blocks whose widths differ by at most one bit, the wider blocks first."""
         if not 1 <= blocks <= FINGERPRINT_BITS:
             raise ValueError(f"a layout must have 1 to {FINGERPRINT_BITS} blocks, got {blocks}")
         width, wider = divmod(FINGERPRINT_BITS, blocks)

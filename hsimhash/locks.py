@@ -1,6 +1,6 @@
 """File locks between processes, and between threads of one process; released when their holder ends.
 
-A lock is just an open file that is locked with flock: closing the file unlocks it. A `with` block over the file holds
+A lock is just an open file that is locked with flock: closing the file unlocks it. A `with` block on the file holds
 the lock. Leaving a `with` block is implemented in C, so an exception raised by a signal handler cannot interrupt it.
 Before the `with` block begins, the file is closed when the last reference to it goes away. No counter or flag in memory
 can be left behind.
@@ -21,7 +21,7 @@ from pathlib import Path
 from hsimhash.errors import WAIT_LONGER, StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
-LOCK_POLL_S = 0.001  # pause between tries; short, because a process that keeps writing leaves only short gaps
+LOCK_POLL_S = 0.001  # pause between attempts; short, because a process that keeps writing leaves only short gaps
 _LEFT_S = 5.0  # time for the children of a killed process to close the files inherited from it
 
 
@@ -48,7 +48,7 @@ class HeldLock(FileIO):
 # The file last opened with each descriptor, and its place, so that a forked child can close its parent's files.
 _files: dict[int, tuple[weakref.ref[HeldLock], str]] = {}
 _opening = threading.Lock()  # so that no fork happens between opening a file and recording it
-_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread, to enter a lock again
+_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread, to re-enter a lock
 
 
 def take_lock(path: Path) -> HeldLock | None:
@@ -130,8 +130,8 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
             raise StopAskedError(f"stopped while waiting for {path}")
         if time.monotonic() >= deadline:
             raise StoreBusyError(
-                f"process {holder_of(path)} is writing ({path}); waited {timeout_s:g} s; wait for it to end, or "
-                + WAIT_LONGER
+                f"process {holder_of(path)} is writing ({path}), and did not finish within {timeout_s:g} s; "
+                f"wait for it to end, or " + WAIT_LONGER
             )
         time.sleep(LOCK_POLL_S)
     return lock

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -42,12 +42,30 @@ QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds memory
 BUCKETS_AT_ONCE = 1 << 18  # buckets read at once, unless one query needs more
 MEETINGS_AT_ONCE = 1 << 20  # pairs of a row and a query compared at once
 PAIRS_AT_ONCE = 1 << 15  # pairs of a query and a document decided at once
-MOST_ANSWERED = 1_000  # maximum documents from a `View.near` call with a limit; beyond that, first rows are read
+MOST_ANSWERED = 1_000  # maximum documents from `View.near` if there is a limit; if there are more, first rows are read
 CROWDED_ROWS = 4_000  # number of rows of a bucket that a query with a limit reads first; usually they are enough
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # unpacks the fingerprint
 
 Near = list[tuple[int, int]]  # distinct (distance, fingerprint), ascending
+
+
+class NearPairs(NamedTuple):
+    """Distinct pairs of a query and a fingerprint near it, in order of query, distance and fingerprint."""
+
+    places: Int64s  # positions of the queries
+    distances: Uint8s
+    fingerprints: Uint64s
+
+    def by_place(self) -> dict[int, Near]:
+        """Return the fingerprints near each query, by the query's position; omits queries without any."""
+        near = list(zip(self.distances.tolist(), self.fingerprints.tolist(), strict=True))
+        starts = np.flatnonzero(np.append(True, self.places[1:] != self.places[:-1])[: len(near)])
+        cuts = pairwise([*starts.tolist(), len(near)])
+        return {
+            place: near[start:stop] for place, (start, stop) in zip(self.places[starts].tolist(), cuts, strict=True)
+        }
+
 
 KEYS = ProbeSet(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # for whole prefixes of the key drawer
 
@@ -139,22 +157,30 @@ class Rule(NamedTuple):
         alike = similarity(its_sketch, sketch)
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
-    def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
-        """Call `match` for each query and the document at the same position, in half the time if there are many."""
-        if not documents:
-            return []
-        ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
-        values, of_sketches, of_keys = (np.array(one, np.uint64) for one in (fingerprints, sketches, keys))
-        distances = np.bitwise_count(queries.fingerprints ^ values)
+    def matches(self, queries: Signatures, doc_ids: Sequence[str], registers: Uint64s) -> tuple[Int64s, list[Match]]:
+        """Call `match` for each query and the document at the same position, given as in `ListedDocuments`.
+
+        Returns the positions of the documents that match, and the matches.
+        """
+        fingerprints, _, sketches, keys = registers.T
+        distances = np.bitwise_count(queries.fingerprints ^ fingerprints)
         is_near = distances <= self.max_distance
-        is_match = is_near | self.keying.shared(queries.keys, of_keys)
-        is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, distances)
-        index = similarities(queries.sketches, of_sketches)
+        is_match = is_near | self.keying.shared(queries.keys, keys)
+        is_match &= are_alike(queries.sketches, sketches, self.max_sketch, distances)
+        places = np.flatnonzero(is_match)
+        index = similarities(queries.sketches[places], sketches[places])
         alike = index.astype(object)
         alike[np.isnan(index)] = None
-        found_by = np.where(is_near, "distance", "key").tolist()
-        rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike.tolist(), found_by, strict=True)
-        return [Match(*row) if matches else None for row, matches in zip(rows, is_match.tolist(), strict=True)]
+        rows = zip(
+            distances[places].tolist(),
+            [doc_ids[place] for place in places.tolist()],
+            fingerprints[places].tolist(),
+            registers[places, 1].tolist(),
+            alike.tolist(),
+            np.where(is_near[places], "distance", "key").tolist(),
+            strict=True,
+        )
+        return places, list(map(Match._make, rows))
 
 
 def matches_of_one(
@@ -196,16 +222,15 @@ def matches_of(
 
     def read(places: Int64s, buckets: View) -> None:
         near = near_many(buckets, cover, asked[places], stats)
-        if not near:
+        if not len(near.places):
             return
-        met = places[list(near)].tolist()
-        left_out = [exclude[place] if exclude is not None else None for place in met]
-        answers = confirmed(view, asked[met], list(near.values()), left_out, rule)
-        for place, matches in zip(met, answers, strict=True):
+        left_out = None if exclude is None else [exclude[place] for place in places.tolist()]
+        answers = confirmed(view, asked[places], near, left_out, rule)
+        for place, matches in zip(places.tolist(), answers, strict=True):
             found[place] = matches
         if isinstance(view, ViewInPart):
-            for place, its in zip(met, near.values(), strict=True):
-                view.note_unread(place, its)
+            for place, its in near.by_place().items():
+                view.note_unread(int(places[place]), its)
 
     for start in range(0, len(asked), QUERY_BATCH):
         places = np.arange(start, min(start + QUERY_BATCH, len(asked)))
@@ -275,9 +300,10 @@ def _near_found(view: View, query: Signature, found: list[int], keying: Keying, 
     if not found:
         return []
     fingerprint = query.fingerprint
-    ordered = sorted({((one ^ fingerprint).bit_count(), one) for one in found})
-    stats.near += len(ordered)
-    return ordered
+    near = [((one ^ fingerprint).bit_count(), one) for one in set(found)]  # several drawers may contain the same one
+    near.sort()
+    stats.near += len(near)
+    return near
 
 
 def answer(
@@ -312,8 +338,8 @@ def _fetch_all(view: View, cover: Cover, query: Signature, keying: Keying, stats
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) -> dict[int, Near]:
-    """Do what `near_one` does for many queries at once. Return the results that are not empty, by position."""
+def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) -> NearPairs:
+    """Do what `near_one` does for many queries at once."""
     at_once = max(1, BUCKETS_AT_ONCE // cover.bucket_count)
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
@@ -335,12 +361,9 @@ def near_many(view: View, cover: Cover, queries: Signatures, stats: QueryStats) 
         part = queries.fingerprints[asking]
         met = _met(view, KEYS, numbers, part, FINGERPRINT_BITS, stats)
         found += [(asking[places], fingerprints) for places, fingerprints in met]
-    if not any(len(places) for places, _ in found):
-        return {}
-    places, fingerprints = map(np.concatenate, zip(*found, strict=True))
-    by_place = _by_place(places, fingerprints, queries.fingerprints)
-    stats.near += sum(map(len, by_place.values()))
-    return by_place
+    pairs = _near_pairs(found, queries.fingerprints)
+    stats.near += len(pairs.places)
+    return pairs
 
 
 def _counted(
@@ -359,24 +382,22 @@ def _key_reads(queries: Signatures) -> tuple[Int64s, Uint64s]:
     return places, key_numbers(parts[places, column])[:, None]
 
 
-def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[int, Near]:
-    """Group fingerprints by the position of the query that they are near; drop repeated pairs."""
+def _near_pairs(found: Sequence[tuple[Int64s, Uint64s]], queries: Uint64s) -> NearPairs:
+    """Return the distinct pairs of a query's position and a fingerprint near the query."""
+    if not found:
+        return NearPairs(np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.uint64))
+    places, fingerprints = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
     distances = np.bitwise_count(fingerprints ^ queries[places])
     order = np.lexsort((fingerprints, distances, places))
     places, fingerprints = places[order], fingerprints[order]
-    is_first = np.append(True, places[1:] != places[:-1])
-    is_new = is_first | np.append(True, fingerprints[1:] != fingerprints[:-1])
-    near = list(zip(distances[order][is_new].tolist(), fingerprints[is_new].tolist(), strict=True))
-    starts = np.flatnonzero(is_first[is_new]).tolist()
-    asking = places[is_first].tolist()
-    cuts = pairwise([*starts, len(near)])
-    return {place: near[start:stop] for place, (start, stop) in zip(asking, cuts, strict=True)}
+    is_new = np.append(True, (places[1:] != places[:-1]) | (fingerprints[1:] != fingerprints[:-1]))[: len(places)]
+    return NearPairs(places[is_new], distances[order][is_new], fingerprints[is_new])
 
 
 def _met(
     view: View, probe_set: ProbeSet, numbers: Uint64s, queries: Uint64s, max_distance: int, stats: QueryStats
 ) -> Iterator[tuple[Int64s, Uint64s]]:
-    """Yield pairs of a query and a fingerprint near it, as positions of queries and fingerprints. Pairs may repeat.
+    """Yield pairs of a query and a fingerprint near it, as (positions of queries, fingerprints). Pairs may repeat.
 
     Args:
         view: View to read rows from.
@@ -507,7 +528,7 @@ def confirmed_one(view: View, query: Signature, near: Near, exclude: str | None,
 
 
 def confirmed(
-    view: View, queries: Signatures, near: Sequence[Near], exclude: Sequence[str | None], rule: Rule
+    view: View, queries: Signatures, near: NearPairs, exclude: Sequence[str | None] | None, rule: Rule
 ) -> list[list[Match]]:
     """Return each query's matches among the documents of the fingerprints near it, nearest first, up to the limit.
 
@@ -516,21 +537,35 @@ def confirmed(
     Args:
         view: View to read documents from.
         queries: n queries.
-        near: The fingerprints near each query.
-        exclude: One id of a document to leave out, or None, for each query.
+        near: The fingerprints near the queries.
+        exclude: For each query, the id of a document to leave out, or None.
         rule: Decides which documents match.
     """
+    found: list[list[Match]] = [[] for _ in range(len(queries))]
     if rule.limit is not None:
-        return _first_confirmed(view, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
-    documents = _documents(view, {value for its in near for _, value in its}, None)
-    pairs = ((place, one) for place, its in enumerate(near) for _, value in its for one in documents[value])
-    found: list[dict[str, Match]] = [{} for _ in near]
-    while part := list(islice(pairs, PAIRS_AT_ONCE)):
-        places, met = zip(*part, strict=True)
-        for place, match in zip(places, rule.matches(queries[list(places)], met), strict=True):
-            if match is not None and match.doc_id != exclude[place]:
-                found[place][match.doc_id] = match
-    return [sorted(one.values()) if len(one) > 1 else [*one.values()] for one in found]
+        by_place = near.by_place()
+        asked = [(queries.at(place), its, exclude[place] if exclude else None) for place, its in by_place.items()]
+        for place, matches in zip(by_place, _first_confirmed(view, asked, rule, rule.limit), strict=True):
+            found[place] = matches
+        return found
+    distinct, at = np.unique(near.fingerprints, return_inverse=True)
+    listed, doc_ids, registers = view.documents_of(distinct.tolist())
+    starts = np.searchsorted(listed, np.arange(len(distinct) + 1))
+    counts = np.diff(starts)[at]
+    cuts = np.searchsorted(np.cumsum(counts), np.arange(PAIRS_AT_ONCE, counts.sum(), PAIRS_AT_ONCE))
+    for part in np.split(np.arange(len(at)), cuts):
+        rows = spans(starts[at[part]], counts[part])
+        places = np.repeat(near.places[part], counts[part])
+        their_ids = [doc_ids[row] for row in rows.tolist()]
+        is_match, matches = rule.matches(queries[places], their_ids, registers[rows])
+        for place, match in zip(places[is_match].tolist(), matches, strict=True):
+            found[place].append(match)
+    for place, several in enumerate(found):
+        if exclude is not None:
+            several = [match for match in several if match.doc_id != exclude[place]]
+        # A document that has just moved may be listed under two fingerprints.
+        found[place] = sorted({match.doc_id: match for match in several}.values()) if len(several) > 1 else several
+    return found
 
 
 def _first_confirmed(
@@ -579,6 +614,6 @@ def _matches(query: Signature, documents: Iterable[Document], exclude: str | Non
     return matches
 
 
-def _documents(view: View, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:
+def _documents(view: View, fingerprints: set[int], most: int) -> dict[int, list[Document]]:
     ordered = sorted(fingerprints)
     return dict(zip(ordered, view.documents(ordered, most), strict=True))

@@ -1,7 +1,7 @@
 """Metrics for Prometheus: calls, errors and times of operations, rows and matches of queries, gateways.
 
 Until `enable` is called, `current` counts nothing. After that, it counts for this process, or for all processes that
-share a folder. Helper processes of a command count separately, and nothing reads their counts.
+share a folder. A command's helper processes count separately, and nothing reads their counts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from hsimhash.errors import HsimhashError, Remedy
+from hsimhash.extras import install_command
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -64,14 +65,14 @@ class Meters:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError as missing:
             raise HsimhashError(
-                "metrics need prometheus_client; install it: pip install 'hsimhash[metrics]'"
+                f"metrics need prometheus_client; install it: {install_command('metrics')}"
             ) from missing
         self.folder = folder
         self.registry = own = CollectorRegistry()
         operation, gateway = ("operation",), ("gateway",)
         self.milliseconds = Histogram(
             "hsimhash_operation_milliseconds",
-            "Time of operations on an index, including failed operations.",
+            "Duration of operations on an index, including failed ones.",
             operation,
             buckets=BUCKETS_MS,
             registry=own,
@@ -94,7 +95,7 @@ class Meters:
             registry=own,
         )
         self.timeouts = Counter(
-            "hsimhash_gateway_timeouts", "Connections closed after a time-out.", gateway, registry=own
+            "hsimhash_gateway_timeouts", "Connections closed after a timeout.", gateway, registry=own
         )
         self.unreached = Counter(
             "hsimhash_gateway_connect_failures",
@@ -117,7 +118,7 @@ class Meters:
     def call(
         self, operation: str, function: Callable[..., T], args: Iterable[object], given: Mapping[str, object]
     ) -> T:
-        """Call a function and return its result; count the call and its time as this operation."""
+        """Call a function and return its result; count the call and its time under this operation."""
         began = time.perf_counter()
         try:
             return function(*args, **given)
@@ -196,12 +197,12 @@ def exposition() -> bytes:
     MultiProcessCollector(shared, str(meters.folder))  # type: ignore[no-untyped-call]
     try:
         return generate_latest(shared)
-    except struct.error:  # another process has just created its file and not written to it yet
+    except struct.error:  # another process has just created its file and has not written to it yet
         return generate_latest(shared)
 
 
 def forget_ended(folder: Path, alive: Iterable[int]) -> None:
-    """Remove from a shared folder the gauges of processes that have exited. Their counters are kept.
+    """Remove the gauges of exited processes from a shared folder. Their counters are kept.
 
     Args:
         folder: Shared folder.
@@ -215,7 +216,7 @@ def forget_ended(folder: Path, alive: Iterable[int]) -> None:
 
 @contextmanager
 def served(host: str, port: int) -> Iterator[int]:
-    """Count, and serve `GET /metrics` during the block. Yields the port; port 0 chooses a free port.
+    """Start counting, and serve `GET /metrics` during the block. Yields the port; port 0 chooses a free port.
 
     Raises:
         HsimhashError: prometheus_client is not installed, or the address is not available.
@@ -239,7 +240,7 @@ def served(host: str, port: int) -> Iterator[int]:
 
 
 def measured(operation: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that counts the calls of a function as this operation."""
+    """Return a decorator that counts calls of a function under this operation."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)

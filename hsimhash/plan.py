@@ -24,12 +24,12 @@ SAMPLED_BUCKETS = 1 << 22  # maximum number of buckets to read in queries with a
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a layout on a store, for a number of documents and queries for one distance."""
+    """The cost of a layout on a store, for a number of documents and for queries within one distance."""
 
     cover: Cover
     prices: Prices
     documents: int
-    key_rows: int  # maximum rows of a document in the key drawer; 0: documents do not have sketches and keys
+    key_rows: int  # maximum number of rows per document in the key drawer; 0: documents do not have sketches and keys
     rows: int  # number of drawer rows, including the key drawer, as if every key had all of its parts
     bytes: int  # size of all rows, with ids of 35 bytes; on HBase uncompressed, for each replica
     # Mean number of rows that a query reads, for the fingerprints of the sample or, without one, uniform fingerprints.
@@ -137,16 +137,16 @@ def _sampled(chosen: Cover, sample: Uint64s) -> tuple[Floats, int]:
 
 
 def layouts_of(distance: int) -> list[Layout]:
-    """Return the layouts worth comparing for queries of a distance, in order of their number of drawers."""
+    """Return the layouts worth comparing for queries within a distance, in order of their number of drawers."""
     named = [Layout.named(name) for name in LAYOUT_NAMES] if distance <= MOST_DISTANCE else []
     return sorted({*named, *layouts_for(distance)}, key=lambda layout: (len(layout.drawers), layout.name))
 
 
 def layouts_for(distance: int) -> list[Layout]:
-    """Return the named and even layouts that find a distance with one bucket in each drawer.
+    """Return the named and even layouts that cover a distance with one bucket in each drawer.
 
     Raises:
-        ValueError: No layout with up to 253 drawers finds that distance.
+        ValueError: No layout with up to 253 drawers covers that distance.
     """
     if whole_number(distance, "distance") < 0:
         raise ValueError(f"distance must be at least 0, got {distance}")
@@ -156,13 +156,13 @@ def layouts_for(distance: int) -> list[Layout]:
         if Cut((1,) * blocks, blocks - distance).choices > MAX_DRAWERS:
             break
         layout = Layout.even(blocks, blocks - distance)
-        # More drawers are only worth it if queries read fewer candidates, which ends once segments have all 32 bits.
+        # More drawers pay off only if queries read fewer candidates, which stops once segments have all 32 bits.
         if all(
             layout.candidates(1) < other.candidates(1) for other in found if len(other.drawers) <= len(layout.drawers)
         ):
             found.append(layout)
     if not found:
-        raise ValueError(f"distance {distance} is too great: no layout with up to {MAX_DRAWERS} drawers finds it")
+        raise ValueError(f"distance {distance} is too large: no layout with up to {MAX_DRAWERS} drawers covers it")
     return sorted(found, key=lambda layout: len(layout.drawers))
 
 

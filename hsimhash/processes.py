@@ -35,7 +35,7 @@ from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-_LOOK_S = 1.0  # seconds between two checks whether to stop
+_LOOK_S = 1.0  # seconds between checks for whether to stop
 _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # from Ctrl-C, `timeout` or a service manager; handled by the parent
 
 
@@ -104,12 +104,12 @@ def _exit_with_parent() -> None:
 
 # Calls with limits.
 
-_ENDED = "the worker processes were ended"
+_ENDED = "the worker processes were stopped"
 _MOST_STARTS = 3  # maximum number of attempts to start a child that is killed before it is ready
 _NO_MEMORY = 70  # exit code of a child that ran out of memory and cannot report it
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's data segment
 _IDLE_S = 30.0  # a prepared process ends after this time without calls
-_MOST_PREPARED = 4  # maximum number of prepared processes without work
+_MOST_PREPARED = 4  # maximum number of idle prepared processes
 _PR_SET_PDEATHSIG = 1
 _PREPARED = """\
 import json, sys
@@ -289,7 +289,7 @@ class _Child:
             return NoResult(f"within {limits.cpu_s:g} s of CPU time")
         if code == _NO_MEMORY:
             return _beyond_memory(limits)
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
         return NoResult(f"because its process {how}", may_change=True)
 
     def is_alive(self) -> bool:
@@ -405,7 +405,7 @@ def _stop_preparing(setup: _Setup) -> None:
 
 @atexit.register
 def end_prepared() -> None:
-    """End the processes that wait for more calls, so that the resources they used count towards this process."""
+    """End the processes that are waiting for more calls, so that the resources they used count towards this process."""
     with _processes_lock:
         while _processes:
             _processes.popitem()[1].close()

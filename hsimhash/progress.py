@@ -1,4 +1,4 @@
-"""The progress of a job, and the observer of a job."""
+"""A job's progress, and its observer."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class QueryStats:
         """Add the counts to the metrics, and log the call if it was slow.
 
         Args:
-            slow_s: Log calls that took longer than this, in seconds; None or 0: log no calls.
+            slow_s: Log calls that took longer than this, in seconds; None or 0: do not log any calls.
             url: URL of an open store, which never contains a password.
             fingerprints: Fingerprints of the queries. The log shows the first one and how many others there are.
             distance: Distance of the queries, in bits.
@@ -53,6 +53,6 @@ class QueryStats:
             _log.warning(text, self._call, url, 1_000 * took_s, first, more, distance, self)
 
     def __str__(self) -> str:
-        ended = "it failed" if self.matches is None else f"matches: {self.matches}"
+        ended = "failed" if self.matches is None else f"matches: {self.matches}"
         own = f" ({self.view})" if str(self.view) else ""
         return f"buckets or ranges: {self.buckets}, rows: {self.rows}, near: {self.near}, {ended}{own}"

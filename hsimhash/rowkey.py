@@ -33,8 +33,8 @@ PREFIX_BYTES = SEGMENT_BYTES + 1
 ROWKEY_BYTES = PREFIX_BYTES + FINGERPRINT_BYTES
 
 DOCUMENTS_FLAG = 0  # on disk: never reuse
-ORPHANS_FLAG = 252  # on disk: never reuse; in format 1 also a drawer's number
-KEY_FLAG = 253  # on disk: never reuse; in format 1 a drawer's number
+ORPHANS_FLAG = 252  # on disk: never reuse; format 1 also uses it for a drawer
+KEY_FLAG = 253  # on disk: never reuse; format 1 uses it for a drawer
 REGISTER_FLAG = 254  # on disk: never reuse
 RECORD_FLAG = 255  # on disk: never reuse
 
@@ -51,7 +51,7 @@ _ROWS = np.dtype(
 _BUCKET_END = b"\xff" * FINGERPRINT_BYTES + b"\x00"
 DOC_ID_BYTES = 2048  # maximum length of a document id
 MAX_REGIONS = 1 << 16
-_NO_TIME = "first_seen must be whole ms since 1970, for all documents or for each document"
+_NO_TIME = "first_seen must be in whole ms since 1970: one value for all documents, or one per document"
 
 
 def encode(layout: Layout, fingerprints: Uint64s) -> Uint8s:
@@ -241,17 +241,19 @@ def check_documents(
     """Return signatures, ids as UTF-8, and times; raise `ValueError` or `TypeError` if one is invalid."""
     for name, given in (("signatures", signatures), ("doc_ids", doc_ids)):
         if isinstance(given, Set):
-            raise TypeError(f"{name} must have an order, got a {type(given).__name__}; pass a list")
+            raise TypeError(f"{name} must have a fixed order, got a {type(given).__name__}; pass a list")
     values, encoded = as_signatures(signatures), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
-        raise ValueError(f"each signature must have one document id, got {len(values)} signatures for {len(encoded)}")
+        raise ValueError(f"expected one document id per signature, got {len(values)} signatures for {len(encoded)} ids")
     return values, encoded, _as_times(first_seen, len(values))
 
 
 def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
     """Return document ids as UTF-8; raise `ValueError` or `TypeError` if one is invalid."""
     if isinstance(doc_ids, (str, bytes)):
-        raise TypeError(f"document ids must be a sequence of str, got one {type(doc_ids).__name__}: {doc_ids!r:.80}")
+        raise TypeError(
+            f"document ids must be a sequence of str, got a single {type(doc_ids).__name__}: {doc_ids!r:.80}"
+        )
     return list(map(check_doc_id, doc_ids))
 
 

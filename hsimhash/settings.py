@@ -3,7 +3,7 @@
 The file is YAML with lines of the form `key: value` (`conf/hsimhash.yaml` shows every key). Only the first of these
 files that exists is read: the file passed to `load`, `$HSIMHASH_CONFIG`, `./hsimhash.yaml`,
 `~/.config/hsimhash/hsimhash.yaml`. The environment variable for a key is `HSIMHASH_` followed by the key in capitals.
-An empty variable counts as not set, and `null` means no value.
+An empty variable is treated as not set, and `null` means no value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -22,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from hsimhash.errors import SettingsError, most_like
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import formats_named
-from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
+from hsimhash.fingerprint.signature import MAX_SKETCH, max_sketch_in
 from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
@@ -61,14 +60,7 @@ def _utf8(password: SecretStr) -> SecretStr:
 
 def _bits_or_off(text: str | None) -> int | None:
     """Parse a number of sketch bits; return None for `off`."""
-    if text is None:
-        return MAX_SKETCH
-    if text == "off":
-        return None
-    with suppress(ValueError):
-        if 0 <= (bits := int(text)) <= SKETCH_BITS:
-            return bits
-    raise ValueError(f"must be a number from 0 to {SKETCH_BITS}, or off")
+    return MAX_SKETCH if text is None else max_sketch_in(text)
 
 
 def address_in(text: str) -> tuple[str, int]:
@@ -242,7 +234,7 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
 
 
 def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the keys and values of a YAML file as nodes, which have their line numbers."""
+    """Return the keys and values of a YAML file as nodes, which include their line numbers."""
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:

@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.clear()
     for worker in range(workers):
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
-        first = len(share) * worker // (2 * workers)  # the first worker starts the server, the others wait
+        first = len(share) * worker // (2 * workers)  # the first starts the server; the others need it later
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
 
 
@@ -64,7 +64,7 @@ def signed_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the many objects that stay until the end from garbage collection, also in forked children."""
+    """Exempt the many objects that live until the end from garbage collection, in forked children too."""
     gc.collect()
     gc.freeze()
 
@@ -121,7 +121,7 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Yield a function that mounts a file system of the given size, such as `8m`; requires the right to mount."""
+    """Yield a function that mounts a file system of the given size, such as `8m`; requires permission to mount."""
     mounted: list[Path] = []
 
     def mount(size: str) -> Path:
@@ -140,7 +140,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 @pytest.fixture
 def small_ext4(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder on an 11 MB ext4, which reserves its last blocks; requires mkfs and the right to mount."""
+    """Yield a folder on an 11 MB ext4, which reserves its last blocks; requires mkfs and permission to mount."""
     image, folder = tmp_path / "ext4.image", tmp_path / "ext4"
     folder.mkdir()
     with image.open("wb") as file:

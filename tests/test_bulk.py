@@ -322,7 +322,7 @@ def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: St
 @pytest.mark.parametrize(
     ("ids", "seen", "error", "message"),
     [
-        ("ab", 1, TypeError, "got one str"),
+        ("ab", 1, TypeError, "got a single str"),
         (["a"], 1, ValueError, "2 signatures for 1"),
         (["a", "b\n"], 1, ValueError, "control"),
         (["a", "b"], -1, ValueError, "whole ms since 1970"),

@@ -212,7 +212,7 @@ def test_labels_have_a_header_or_none_and_bad_lines_are_named(tmp_path: Path) ->
     path.write_text("a\tb\nc\td\n")
     assert read_labels(path).pairs == {("a", "b"): True, ("c", "d"): True}
     path.write_text("a\tb\t0\n")
-    with pytest.raises(ValueError, match="does not name a near pair"):
+    with pytest.raises(ValueError, match="does not contain any near pair"):
         read_labels(path)
 
 
@@ -304,7 +304,7 @@ def test_few_labels_leave_the_defaults(labelled: Calibration, corpus: dict[str, 
     assert not labelled.choice.is_default
     assert found.choice.is_default
     assert found.choice.score.distance == DEFAULT_DISTANCE
-    assert found.caveat.startswith("The labels have 20 near pairs, too few for a reliable choice")
+    assert found.caveat.startswith("The labels contain 20 near pairs, too few for a reliable choice")
 
 
 def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
@@ -313,7 +313,7 @@ def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
     (tmp_path / "labels.tsv").write_text(f"{LABELS}zebra.txt\tyak.txt\t1\n0\tyak.txt\t0\n")
     found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv")
     assert found.missing_ids == ("yak.txt", "zebra.txt")
-    assert 'The inputs do not have 2 of the labelled ids, such as "yak.txt"; their labels are ignored.' in found.caveat
+    assert 'The inputs do not contain 2 of the labelled ids, such as "yak.txt"; their labels are' in found.caveat
     assert found.to_json()["missing_ids"] == 2
     assert not labelled.missing_ids
 
@@ -404,7 +404,7 @@ def test_with_labels_of_near_pairs_alone_the_default_distance_is_kept(
     for other in ("0\t1\t0\n", ""):
         labels.write_text(LABELS.replace("0\t1\t0\n", other))
         found = calibrated(path, labels=labels, profiles=("auto-2",))
-        assert ("do not name pairs that are not near" in found.caveat) == (not other)
+        assert ("do not contain pairs that are not near" in found.caveat) == (not other)
         assert (found.choice.score.distance == DEFAULT_DISTANCE) >= (not other)
 
 
@@ -506,7 +506,7 @@ def test_the_page_shows_every_number_and_refers_to_nothing(labelled: Calibration
     page = Page(source)
     for curve in labelled.curves:
         assert f"{curve.best.f1:.3f}" in page.text
-    assert page.commands[0] == f"hsimhash create-table {labelled.flags.create}"
+    assert page.commands[1] == f"hsimhash create-table --store lmdb://index {labelled.flags.create}"
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 3 + len(labelled.spreads)
     assert len([tag for tag, _ in page.tags if tag == "tr"]) > len(labelled.curves) * len(DISTANCES)
     assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in page.tags}

@@ -148,7 +148,7 @@ def test_what_is_read_is_not_written_over(
     with Path("in.jsonl").open("rb") as stdin:
         refused = run_apart("apply", given, "--from", results, "--out", name, "--overwrite", stdin=stdin)
     assert refused.returncode == 2
-    assert f"{name} is an input: choose another file" in refused.stderr.decode()
+    assert f"{name} is an input; choose another file" in refused.stderr.decode()
     assert Path(name).read_bytes() == before
     assert not list(tmp_path.rglob(".*"))
 
@@ -177,7 +177,7 @@ def test_a_document_that_dedup_did_not_read_is_an_error_and_writes_no_file(resul
     kept = tmp_path / "kept.jsonl"
     result = run("apply", str(tmp_path / "other.jsonl"), "--from", results, "--out", str(kept))
     assert result.exit_code == 2
-    assert f"other.jsonl:2: {results} does not have document 'unknown': expected ids such as 'a'" in result.stderr
+    assert f"other.jsonl:2: 'unknown' is not in the results in {results}: expected ids such as 'a'" in result.stderr
     assert not kept.exists()
 
 
@@ -202,7 +202,7 @@ def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -
     (tmp_path / "part.jsonl").write_text('{"id": "a", "fp": "0x1"}\n')
     result = run("apply", str(tmp_path / "part.jsonl"), "--from", results)
     assert result.exit_code == 0
-    assert "the inputs do not contain 3 documents that dedup read" in result.stderr
+    assert "missing from the inputs: 3 documents that dedup read" in result.stderr
 
 
 def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: P
     for folder in (results, str(tmp_path / "none")):
         result = run("apply", source, "--from", folder, *FIELD)
         assert result.exit_code == 2
-        assert f"{folder} does not have complete results of a dedup: stats.json is missing" in result.stderr
+        assert f"{folder} does not contain complete dedup results: stats.json is missing" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["keep.txt", "drop.txt", "clusters.jsonl"])
@@ -278,7 +278,7 @@ def test_an_option_that_contradicts_dedup_is_refused(option: str, out: Path, tmp
     assert run("dedup", str(source), "--out", str(out)).exit_code == 0
     refused = run("apply", str(source), "--from", str(out), *option.split())
     assert refused.exit_code == 2
-    assert f"{option}: 'hsimhash dedup' read the inputs of {out} differently" in refused.stderr
+    assert f"{option} contradicts the options that 'hsimhash dedup' recorded in {out}" in refused.stderr
 
 
 @pytest.mark.parametrize("record", ['{"name": "a", "fp": "0x1"}', '{"id": "z", "fp": "0x1"}', "", "nonsense"])

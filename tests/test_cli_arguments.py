@@ -88,6 +88,7 @@ def test_a_text_where_a_fingerprint_is_expected_names_the_remedy(command: str, u
     assert refused.exit_code == 2
     assert "'some text' is neither a file nor a fingerprint: " in refused.stderr
     assert "pass --text for a text, or --id" in refused.stderr
+    assert "'.' is a folder: pass its files" in run(command, ".", "--store", url).stderr
 
 
 @pytest.mark.parametrize("command", ["fingerprint", "query", "explain"])
@@ -96,7 +97,7 @@ def test_a_file_of_many_documents_is_not_taken_for_a_text(command: str, url: str
         Path(name).write_bytes(b"x")
         refused = run(command, name, *(PROFILE if command == "fingerprint" else ("--store", url)))
         assert refused.exit_code == 2
-        assert f"{name} holds many documents, not one text" in refused.stderr
+        assert f"{name} contains many documents, not one text" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -107,9 +108,9 @@ def test_a_file_of_many_documents_is_not_taken_for_a_text(command: str, url: str
         (
             "bomb.gz",
             gzip.compress(b"x" * ((16 << 20) + 1), mtime=0),
-            "bomb.gz is too long: a document can have at most 16 MiB",
+            "bomb.gz is too large: a document can be at most 16 MiB",
         ),
-        ("long", b"x" * ((16 << 20) + 1), "long is too long"),
+        ("long", b"x" * ((16 << 20) + 1), "long is too large"),
     ],
 )
 def test_a_file_that_is_no_text_is_named(name: str, content: bytes, reason: str) -> None:
@@ -124,5 +125,5 @@ def test_remove_takes_only_ids_and_hints_at_a_file(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     Path("gone.txt").write_text("a\nb\n")
     result = run("remove", "gone.txt", "--yes", "--store", url)
-    assert "removed 0 documents, 1 unknown" in result.stderr
-    assert "'gone.txt' is the name of a file; to remove the ids in it, pass --file" in result.stderr
+    assert "removed 0 documents from lmdb://" in result.stderr
+    assert "'gone.txt' is a file; to remove the ids in it, pass it with --file" in result.stderr

@@ -75,7 +75,7 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
     few.write_text('{"id": "a", "text": "one"}\n')
     refused = {
         ("--pairs", str(labels), "--edits", pages): (2, "pass only one of them"),
-        ("--pairs", str(labels), pages): (1, "names ids such as 'x', and the documents have ids such as '0'; if"),
+        ("--pairs", str(labels), pages): (1, "no document has the id 'x', but one has '0'; if"),
         ("--profile", "none-1", pages): (2, "unknown profile 'none-1'"),
         (str(numbers),): (2, "pass texts instead"),
         ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or truncated"),
@@ -117,12 +117,14 @@ def test_what_is_recommended_of_a_profile_that_is_fitted_can_be_pasted(
     assert re.search(r"bits +auto-3 \(fitted\) +auto-3 \(not fitted\)\s", result.stdout)
     assert "recommended: auto-3 (fitted), by" in result.stdout
     assert "Word weights for auto-3 (fitted): learnt from 130 documents; " in result.stdout
-    dedup, fit, create = _commands(result.stdout)
-    assert [dedup[0], fit[0], create[0]] == ["dedup", "fit", "create-table"]
+    commands = _commands(result.stdout)
+    assert [command[0] for command in commands] == ["dedup", "fit", "create-table", "ingest"]
     page = Page(Path("page.html").read_text(encoding="utf-8"))
-    assert [one.split()[1] for one in page.commands[:2]] == ["fit", "create-table"]
-    for command in (dedup, fit, create):
+    assert [one.split()[1] for one in page.commands[:4]] == [command[0] for command in commands]
+    assert page.commands[0].endswith(" ".join(commands[0][-6:]))
+    for command in commands:
         done = run(*command)
         assert done.exit_code == 0, done.stderr
     with HSimIndex.open("lmdb://index") as index:
+        assert index.count() == 130
         assert index.profile.name == json.loads(Path("result", "stats.json").read_text())["profile"]

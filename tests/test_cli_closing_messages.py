@@ -57,7 +57,7 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
         "Read 4 documents: kept 3, dropped 1 near-duplicate in 1 cluster.",
         "Rejected 1 invalid record: see 'my results/rejects.jsonl'.",
         "The first: in.jsonl:5: invalid JSON at character 0",
-        "1 document is too short to compare, and kept: see 'my results/short.jsonl'.",
+        "1 document was too short to compare and was kept: see 'my results/short.jsonl'.",
         f"Report: {OPEN} 'my results/report.html'",
         f"Next: {program()} apply in.jsonl --from 'my results' --out kept.jsonl",
     ]
@@ -165,11 +165,12 @@ def test_calibrate_ends_with_commands_that_run() -> None:
     assert any(line.startswith("recommended: words-1, by distance, within 6 bits") for line in lines)
     assert f"Report: {OPEN} page.html" in lines
     assert run(*next_of(lines)).exit_code == 0
-    assert run(*next_of(lines, "  or")).exit_code == 0
+    for title in ("  or", " and"):
+        assert run(*next_of(lines, title)).exit_code == 0
     assert sum(line.startswith("Without labels, similar documents") for line in lines) == 1
     Path("labels.tsv").write_text("".join(f"{number}\tnear-{number}\t1\n" for number in range(9)))
     labelled = ending("calibrate", "in.jsonl", "--profile", "words-1", "--pairs", "labels.tsv")
-    assert any(line.startswith("The labels have 9 near pairs, too few for a reliable choice") for line in labelled)
+    assert any(line.startswith("The labels contain 9 near pairs, too few for a reliable choice") for line in labelled)
 
 
 @thorough

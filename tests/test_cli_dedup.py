@@ -129,7 +129,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
     source = fingerprints(tmp_path / "in.tsv", *[5] * 200, 4)
     result = run("dedup", source, "--out", str(out), "--clusters", "components", "--max-cluster-size", "10")
     assert "hsimhash: Hot fingerprint: 200 of 201 documents" in result.stderr
-    assert "1 component of more than 10 documents split into stars" in result.stderr
+    assert "split 1 component of more than 10 documents into stars" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> 
     assert run("dedup", source, "--out", str(out)).exit_code == 0
     again = run("dedup", source, "--out", str(out))
     assert again.exit_code == 2
-    assert "stats.json already exists; --overwrite replaces it" in again.stderr
+    assert "stats.json already exists; use --overwrite to replace it" in again.stderr
     assert run("dedup", source, "--out", str(out), "--overwrite").exit_code == 0
 
 
@@ -206,3 +206,14 @@ def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) 
     assert (tmp_path / "out" / "drop.txt").read_text() == "b\n"
     kept = run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out"))
     assert (kept.exit_code, kept.stdout) == (0, "a\t1291587514616409\n")
+
+
+def test_short_and_invalid_files_of_a_folder_are_listed_with_their_paths(tmp_path: Path) -> None:
+    folder, out = tmp_path / "texts", tmp_path / "out"
+    folder.mkdir()
+    for name, content in {"good.txt": b"a text of a few words", "short.txt": b"...", "latin.txt": b"caf\xe9"}.items():
+        (folder / name).write_bytes(content)
+    assert run("dedup", str(folder), "--out", str(out)).exit_code == 7
+    for name, path in {"short": folder / "short.txt", "rejects": folder / "latin.txt"}.items():
+        (line,) = (json.loads(one) for one in (out / f"{name}.jsonl").read_text().splitlines())
+        assert (line["file"], line["line"]) == (str(path), 1)

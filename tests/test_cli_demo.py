@@ -30,7 +30,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_what_it_finds_is_right_and_most_of_the_truth(report: str) -> None:
-    # Edits easily move short texts more than 3 bits, and the sample does not hide it: measured .996, .579, .732.
+    # Edits easily move short texts by more than 3 bits, and the sample does not hide this: measured .996, .579, .732.
     assert number_after("precision", report) >= 0.95
     assert number_after("recall", report) >= 0.5
     assert number_after("F1", report) >= 0.65

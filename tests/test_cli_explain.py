@@ -95,7 +95,7 @@ def test_two_files_are_compared(pages: tuple[str, str]) -> None:
 
 
 def test_it_says_which_word_weights_it_used_where_dedup_would_use_others(pages: tuple[str, str]) -> None:
-    hint = "explain used the word weights of general text"
+    hint = "explain used word weights for general text"
     assert hint in run("explain", *pages).stderr
     assert hint not in run("explain", *pages, "--profile", "auto-2").stderr
     assert hint not in run("explain", "1", "2").stderr
@@ -142,7 +142,7 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
 @pytest.mark.parametrize("missing", ["notes/a.txt", "/a", "a.html", "b.jsonl.gz", "./a"])
 def test_a_path_of_no_file_is_not_a_text(command: str, missing: str, pages: tuple[str, str]) -> None:
     refused = run(command, missing, pages[0])
-    assert (refused.exit_code, f"there is no file {missing!r}; pass --text" in refused.stderr) == (2, True)
+    assert (refused.exit_code, f"no such file: {missing!r}; to use" in refused.stderr) == (2, True)
     assert run(command, "--text", missing, "--text", "a").exit_code == 0
     for text in (
         "either/or",
@@ -154,7 +154,7 @@ def test_a_path_of_no_file_is_not_a_text(command: str, missing: str, pages: tupl
     ):
         assert run(command, text, pages[0]).exit_code == 0
     Path("folder").mkdir(exist_ok=True)
-    assert "'folder' is a folder; pass --text" in run(command, "folder", pages[0]).stderr
+    assert "'folder' is a folder; to use" in run(command, "folder", pages[0]).stderr
 
 
 def test_the_bits_in_which_two_fingerprints_differ_are_counted_and_named(tmp_path: Path) -> None:

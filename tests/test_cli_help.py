@@ -62,6 +62,28 @@ def test_an_example_comes_first_and_every_option_is_shown_once(name: str, comman
     assert ("Options" not in sections) == is_long
 
 
+@pytest.mark.parametrize(
+    ("command", "other", "own"), [("serve", "--port", "--listen"), ("relayout", "--from", "--store")]
+)
+def test_options_that_other_programs_have_lead_to_ours(command: str, other: str, own: str) -> None:
+    refused = run(command, other, "x")
+    assert refused.exit_code == 2
+    assert f"No such option '{other}'. Did you mean '{own}'?" in refused.stderr
+
+
+def test_a_missing_option_is_explained() -> None:
+    refused = 0
+    for name, command in commands():
+        required = [one for one in command.params if isinstance(one, click.Option) and one.required]
+        has_inputs = any(isinstance(one, click.Argument) for one in command.params)
+        if not required or name.startswith("find-"):
+            continue
+        said = run(*name.split(), *(["input"] if has_inputs else [])).stderr
+        assert any(f"Missing option '{one.opts[0]} {one.metavar}'. {one.help}" in said for one in required), said
+        refused += 1
+    assert refused >= 7
+
+
 def test_there_are_no_more_flags_than_there_were() -> None:
     options = [one for command in (main, *(one for _, one in commands())) for one in command.params]
     names = {name for one in options if isinstance(one, click.Option) for name in (*one.opts, *one.secondary_opts)}

@@ -217,7 +217,7 @@ def test_a_stream_may_be_a_json_array(given: bytes, url: str) -> None:
 def test_records_of_a_stream_are_not_numbered_for_the_next_stream_would_replace_them(url: str) -> None:
     result = run_apart("ingest", "-", "--workers", "1", "--store", url, given=b'{"text": "some words"}\n')
     assert result.returncode == 2
-    assert b"stdin: records without an id" in result.stderr
+    assert b"stdin: some records do not have an id" in result.stderr
     assert b"save the stream to a file, or pass --id-field" in result.stderr
 
 
@@ -372,7 +372,7 @@ def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_firs
     for flags in ((), ("--fresh",)):
         result = run(*arguments, *flags)
         assert result.exit_code == 4
-        assert f"process {process.pid} works on the same job" in result.stderr
+        assert f"process {process.pid} is working on the same job" in result.stderr
 
 
 @thorough
@@ -433,3 +433,12 @@ def test_elsewhere_a_line_says_how_far_it_is_now_and_then(capsys: pytest.Capture
     ]
     progress_lines(interval_s=600)(Progress("read", 1, 4, 20_000))
     assert capsys.readouterr().err == ""
+
+
+def test_a_distance_that_an_index_does_not_adopt_is_pointed_out(tmp_path: Path) -> None:
+    Path(source := str(tmp_path / "in.tsv")).write_text("a\t0000000000000001\n")
+    said = [
+        run("ingest", source, "--store", f"lmdb://{tmp_path}/index", "--fresh", *options).stderr
+        for options in (["--distance", "5"], ["--distance", "2"], ["--distance", "2", "--on-duplicate", "tag"])
+    ]
+    assert ["the index keeps its distance of 5" in one for one in said] == [False, True, False]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hsimhash import load
+from hsimhash.extras import install_command
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
@@ -171,7 +172,7 @@ def test_a_missing_library_is_an_error_that_names_the_extra(
     monkeypatch.setitem(sys.modules, module, None)
     result = run("ingest", str(path), "--store", f"lmdb://{tmp_path / 'index'}", *FIELDS)
     assert result.exit_code == 2
-    assert f"pip install 'hsimhash[{extra}]'" in result.stderr
+    assert install_command(extra) in result.stderr
 
 
 def test_dedup_compares_main_texts_and_shows_them(tmp_path: Path) -> None:

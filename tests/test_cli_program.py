@@ -21,6 +21,7 @@ from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS, main
+from hsimhash.extras import install_command
 from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.native_package import signer_name
@@ -502,7 +503,10 @@ def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> N
     program = "import sys; sys.modules['pyspark'] = None; from hsimhash.cli import main; main(sys.argv[1:])"
     for arguments, code, words in (
         (["--help"], 0, "--max-cluster-size"),
-        (["pages.parquet", "--out", "out"], 1, "Spark needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'"),
+        (
+            *(["pages.parquet", "--out", "out"], 1),
+            f"Spark needs PySpark and Java 17 or 21; install PySpark: {install_command('spark')}",
+        ),
     ):
         command = [sys.executable, "-c", program, "spark", "dedup", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -516,9 +520,9 @@ LIMITED = {
     "backup": (
         "ulimit -f 100",
         ["backup", "copy"],
-        "index .* cannot be written: .*'ulimit -f'; this write was not stored",
+        "index .* cannot be written: .* this write was not stored; .*'ulimit -f'",
     ),
-    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .*'ulimit -f'; this write was not stored"),
+    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .* was not stored; .*'ulimit -f'"),
     "memory": ("ulimit -v 1000000", ["create-table"], "cannot reserve 1 TiB .*'ulimit -v unlimited'"),
 }
 

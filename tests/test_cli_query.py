@@ -86,6 +86,14 @@ def test_a_text_finds_its_equal_with_all_of_its_sketch(tmp_path: Path) -> None:
         assert found_by(result.stdout) == [("equal", 1.0, "distance")]
 
 
+@pytest.mark.parametrize(("text", "is_short"), [("hello", True), ("a long text " + TEXT, False)])
+def test_a_text_of_few_words_is_pointed_out(tmp_path: Path, text: str, is_short: bool) -> None:
+    with HSimIndex.create(f"lmdb://{tmp_path}/index", profile="auto-3"):
+        pass
+    asked = run("query", "--text", text, "--store", f"lmdb://{tmp_path}/index")
+    assert ("the text has only 1 feature" in asked.stderr) == is_short
+
+
 def test_a_sketch_that_means_something_else_is_nothing_to_an_index_without_sketches(url: str, tmp_path: Path) -> None:
     line = '{"fingerprint": 1, "sketch": "s3://a"}'
     assert found(run("query", "-", "--store", url, given=line).stdout) == [["a", "b", "中文"]]

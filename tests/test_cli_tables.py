@@ -37,7 +37,8 @@ def test_what_is_no_index_is_refused_and_left_alone(found: str, tmp_path: Path) 
         (place / ("data.mdb" if found == "data" else "mine")).write_text("mine")
     result = run("drop-table", "--yes", "--store", f"lmdb://{place}")
     assert result.exit_code == 5
-    assert "hsimhash create-table" in result.stderr
+    assert "no index at" in result.stderr
+    assert "create-table" not in result.stderr
     assert [path.read_text() for path in tmp_path.glob("place/*")] == ([] if found == "nothing" else ["mine"])
 
 
@@ -67,13 +68,27 @@ def test_same_index_again_is_harmless(tmp_path: Path) -> None:
     assert ids_in(url) == before
 
 
+@pytest.mark.parametrize(
+    "made", [("--layout", "10"), ("--distance", "2"), ("--layout", "16", "--profile", "words-1"), ()]
+)
+@pytest.mark.every_case
+def test_what_was_not_requested_may_differ_in_an_existing_index(tmp_path: Path, made: tuple[str, ...]) -> None:
+    url = f"lmdb://{tmp_path}/index"
+    for options in (made, (), made):
+        result = run("create-table", "--store", url, *options)
+        assert result.exit_code == 0, result.stderr
+    assert "already exists" in result.stderr
+    other = run("create-table", "--store", url, "--distance", "1")
+    assert other.exit_code == 5
+    assert "distance: the index has" in other.stderr
+
+
 def test_other_index_is_a_mismatch_and_the_differences_are_named(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     result = run("create-table", "--store", url, "--layout", "4", "--profile", "words-1")
     assert result.exit_code == 5
-    assert 'layout.name: the index has "10", requested "4"' in result.stderr
-    assert "layout.choose: the index has 2, requested 1" in result.stderr
-    assert 'profile.name: the index has "auto-1", requested "words-1"' in result.stderr
+    assert "layout: the index has 10, requested 4" in result.stderr
+    assert "profile: the index has auto-1, requested words-1" in result.stderr
     assert "layout.inner" not in result.stderr
     with HSimIndex.open(url) as index:
         assert index.layout.name == "10"

@@ -1,4 +1,4 @@
-"""simhash-py's functions: its known answers, its errors, and those of its quirks that hsimhash keeps."""
+"""simhash-py's functions: their known answers and errors, and the quirks that hsimhash keeps."""
 
 from __future__ import annotations
 

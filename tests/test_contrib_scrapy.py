@@ -17,10 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy import Spider
+from scrapy.crawler import Crawler as ScrapyCrawler
 from scrapy.http import Request, Response
 from scrapy.settings import Settings, default_settings
 
-from hsimhash.contrib.scrapy import HSimHashAddon, ItemResponseMiddleware
+from hsimhash.contrib.scrapy import HSimHashAddon, HSimHashPipeline, ItemResponseMiddleware
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
 from tests.stress.scrapy_items import CALLBACKS, REACTORS, crawled, crawls_of, group, site, verdict
@@ -100,9 +102,39 @@ def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int,
     item = {"url": "https://example.org/a", "text": TEXT} if before else UNUSABLE_TEXT
     crawl, _ = crawl_of_items(f"lmdb://{tmp_path}/index", [item], before, HSIMHASH_ON_ERROR=action)
     assert crawl["kept"] == [item] * kept
-    closed = "hsimhash_store_away" if before else "hsimhash_not_compared"
+    closed = "hsimhash_store_unavailable" if before else "hsimhash_not_compared"
     assert crawl["finish_reason"] == (closed if action == "close" else "finished")
     assert crawl["hsimhash/error"] == 1
+
+
+def test_an_index_that_is_dropped_during_the_crawl_is_explained_once(tmp_path: Path) -> None:
+    items = [{"url": f"https://example.org/{number}", "text": TEXT} for number in range(3)]
+    crawl, log = crawl_of_items(tmp_path / "index", items, "dropped", LOG_LEVEL="WARNING")
+    assert (crawl["hsimhash/error"], len(crawl["kept"])) == (3, 3)
+    assert log.count("no item can be compared until the crawl is restarted") == 1
+    assert "could not compare" not in log
+    crawl, _ = crawl_of_items(tmp_path / "other", items, "dropped", HSIMHASH_ON_ERROR="drop")
+    assert crawl["item_dropped_reasons_count/NotCompared"] == 3
+
+
+def test_items_that_share_an_id_are_pointed_out_and_those_without_a_text_get_the_right_reason(tmp_path: Path) -> None:
+    _, log = crawl_of_items(tmp_path / "ids", [{"name": number, "text": TEXT} for number in range(3)], LOG_LEVEL="INFO")
+    assert log.count("set HSIMHASH_ID_FIELD to the name of a field with an id") == 1
+    items = [{"url": f"https://example.org/{number}"} for number in range(3)]
+    crawl, log = crawl_of_items(tmp_path / "texts", items, LOG_LEVEL="INFO")
+    assert (crawl["hsimhash/short"], log.count("kept but not compared: https://example.org/")) == (2, 2)
+    assert log.count(", the response's text was already used") == 0
+    assert log.count(": the response's text was already used for another item on the page, https://example.org/") == 2
+    assert "its text is missing" not in log
+    _, log = crawl_of_items(tmp_path / "ids", [{"text": TEXT}], LOG_LEVEL="INFO")
+    assert "HSIMHASH_ID_FIELD" not in log
+
+
+def test_a_near_duplicate_that_is_tagged_is_logged(tmp_path: Path) -> None:
+    items = [{"url": f"https://example.org/{number}", "text": TEXT} for number in range(2)]
+    crawl, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="INFO", HSIMHASH_ACTION="tag")
+    assert len(crawl["kept"]) == 2
+    assert log.count("is a near-duplicate of https://example.org/") == 1
 
 
 WRONG_FIELDS = {"HSIMHASH_TEXT_FIELD": "boddy", "HSIMHASH_ID_FIELD": "link"}
@@ -113,7 +145,7 @@ def test_a_field_that_no_item_has_is_named_once(tmp_path: Path) -> None:
     _, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="WARNING", **WRONG_FIELDS)
     for name, setting, used in ("boddy", "HSIMHASH_TEXT_FIELD", "text"), ("link", "HSIMHASH_ID_FIELD", "URL"):
         said = (
-            f"an item has no field {name}, which {setting} names; its fields are url, body; the {used} of the response"
+            f"an item does not have the field {name} ({setting}); its fields are url, body; the {used} of the response"
         )
         assert log.count(said) == 1
     _, log = crawl_of_items(
@@ -122,26 +154,105 @@ def test_a_field_that_no_item_has_is_named_once(tmp_path: Path) -> None:
     assert "an item has no field" not in log
 
 
+def crawler_of(**settings: object) -> ScrapyCrawler:
+    crawler = ScrapyCrawler(Spider, settings)
+    HSimHashAddon().update_settings(crawler.settings)
+    return crawler
+
+
 def test_a_misspelt_setting_is_named(caplog: pytest.LogCaptureFixture) -> None:
     HSimHashAddon().update_settings(Settings({"HSIMHASH_STROE": "lmdb://x", "HSIMHASH_ACTION": "tag", "OTHER": 1}))
     assert [record.getMessage().partition("?")[0] for record in caplog.records] == [
         "unknown setting HSIMHASH_STROE is ignored; did you mean HSIMHASH_STORE"
     ]
+    caplog.clear()
+    HSimHashAddon().update_settings(Settings({"HSIMHASH_DISTANCE": 1}))
+    assert caplog.messages == [
+        "unknown setting HSIMHASH_DISTANCE is ignored; create the index with 'hsimhash create-table --distance' before "
+        "the crawl"
+    ]
+
+
+def test_only_one_item_of_a_page_is_compared_by_the_text_of_the_page(tmp_path: Path) -> None:
+    page = f"data:text/html,<p>{TEXT}</p>"
+    items = [{"url": f"https://example.org/{number}", "name": f"product {number}"} for number in range(5)]
+    given = {"HSIMHASH_STORE": f"lmdb://{tmp_path}/index", "HSIMHASH_ON_ERROR": "drop", "LOG_LEVEL": "WARNING"}
+    (told,), log = crawled([Crawl([page], settings=given, items=items)])
+    assert sorted(item["url"] for _, item, _ in told["kept"]) == [item["url"] for item in items]
+    assert (told["stats"]["hsimhash/new"], told["stats"]["hsimhash/short"]) == (1, 4)
+    assert log.count("set HSIMHASH_TEXT_FIELD to the name of the field with the text") == 1
+
+
+def test_the_start_line_says_what_counts_as_a_near_duplicate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    HSimIndex.create(f"lmdb://{tmp_path}/no-key", profile="auto-3:key=off").close()
+    for place, words in (
+        ("new", "created index .*differ in at most 6 bits, or share a key; their sketches differ in at most 20"),
+        ("new", "using index .*differ in at most 6 bits, or share a key; their sketches differ in at most 20"),
+        ("no-key", "using index .*differ in at most 6 bits; their sketches differ in at most 20"),
+    ):
+        pipeline = HSimHashPipeline(crawler_of(HSIMHASH_STORE=f"lmdb://{tmp_path}/{place}"))
+        pipeline.open_spider()
+        pipeline.close_spider()
+        assert re.fullmatch(words, caplog.messages[-1])
+
+
+@pytest.mark.parametrize(
+    ("value", "bits"), [("off", None), (False, None), (3, 3), ("3", 3), (True, ""), (2.5, ""), ("-1", ""), (65, "")]
+)
+@pytest.mark.every_case
+def test_the_limit_for_sketches_is_a_number_or_off(value: object, bits: int | str | None) -> None:
+    if bits == "":
+        with pytest.raises(ValueError, match="HSIMHASH_MAX_SKETCH must be a number of bits, 0 to 64, or off"):
+            crawler_of(HSIMHASH_MAX_SKETCH=value)
+    else:
+        assert HSimHashPipeline(crawler_of(HSIMHASH_MAX_SKETCH=value))._max_sketch == bits
+
+
+def test_an_index_of_features_is_refused(tmp_path: Path) -> None:
+    HSimIndex.create(f"lmdb://{tmp_path}/index", profile="features-1").close()
+    pipeline = HSimHashPipeline(crawler_of(HSIMHASH_STORE=f"lmdb://{tmp_path}/index"))
+    with pytest.raises(ValueError, match="has profile features-1, which does not read texts"):
+        pipeline.open_spider()
+    pipeline.close_spider()
+
+
+@pytest.mark.parametrize(("bits", "kept"), [("0", 2), ("off", 1)])
+def test_items_whose_sketches_differ_more_are_kept(bits: str, kept: int, tmp_path: Path) -> None:
+    texts = TEXT, TEXT.replace("word7 ", "another ")
+    items = [{"url": f"https://example.org/{number}", "text": text} for number, text in enumerate(texts)]
+    crawl, _ = crawl_of_items(f"lmdb://{tmp_path}/index", items, HSIMHASH_MAX_SKETCH=bits)
+    assert len(crawl["kept"]) == kept
+
+
+@pytest.mark.parametrize("settings", [{}, {"HSIMHASH_STORE": "lmdb://x"}, {"HSIMHASH_TEXT_FIELD": "body"}])
+def test_the_pipeline_without_the_add_on_is_refused(settings: dict[str, str]) -> None:
+    crawler = ScrapyCrawler(Spider, settings)
+    with pytest.raises(ValueError, match=r"works only with its add-on.*ADDONS = "):
+        HSimHashPipeline.from_crawler(crawler)
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
         ({"HSIMHASH_ACTION": "lose"}, "HSIMHASH_ACTION must be drop or tag, got 'lose'"),
-        ({"HSIMHASH_STORE": "pages"}, "HSIMHASH_STORE does not name an index: for a folder, use ./pages or lmdb://"),
+        ({"HSIMHASH_ON_ERROR": "stop"}, "HSIMHASH_ON_ERROR must be pass, drop or close, got 'stop'"),
+        ({"HSIMHASH_STORE": "ldmb://pages"}, "invalid HSIMHASH_STORE 'ldmb://pages': did you mean lmdb://?"),
+        ({"HSIMHASH_STORE": "pages"}, "invalid HSIMHASH_STORE: for a folder, use ./pages or lmdb://"),
         ({"HSIMHASH_STORE": "lmdb:///dev/null/index"}, "index /dev/null/index: Not a directory"),
+        ({"HSIMHASH_STORE": "tables://pages"}, "tables://pages is read-only"),
+        (
+            {"ITEM_PIPELINES": {"hsimhash.contrib.scrapy.HSimHashAddon": 300}},
+            "HSimHashAddon is an add-on, not a pipeline: remove it from ITEM_PIPELINES",
+        ),
+        ({"HSIMHASH_MAX_SKETCH": "65"}, "HSIMHASH_MAX_SKETCH must be a number of bits, 0 to 64, or off, got '65'"),
         (
             {"HSIMHASH_STORE": "redis://127.0.0.1:1/0?prefix=a&ttl=5", "HSIMHASH_ON_ERROR": "pass"},
-            "HSIMHASH_STORE does not name an index: ",
+            "invalid HSIMHASH_STORE: ",
         ),
     ],
 )
-def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[str, str], reason: str) -> None:
+def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[str, Any], reason: str) -> None:
     items = [{"url": f"https://example.org/{number}", "text": TEXT} for number in range(5)]
     given = json.dumps([asdict(Crawl([PAGE], settings=settings, items=items))])
     command = [sys.executable, "-m", "tests.support.scrapy_crawl", given]
@@ -165,7 +276,7 @@ def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: 
     assert len(warned) == (len(UNTAGGABLE) if action == "tag" else 0)  # once per crawl
     if action == "tag":
         assert "BareItem are kept but not tagged (" in log
-        assert "give the class a field duplicate_of that can be assigned" in log
+        assert "add a writable field duplicate_of to the class" in log
 
 
 def test_a_lost_item_a_page_not_fetched_and_a_wrong_match_are_seen() -> None:
@@ -234,6 +345,16 @@ def test_spiders_of_a_process_share_an_index(tmp_path: Path) -> None:
     assert [sorted(url for url, _, _ in ended["kept"]) for ended in told] == [stored_in(tmp_path / "index")] * 2
 
 
+def test_the_log_says_how_alike_a_dropped_item_and_the_stored_one_are(tmp_path: Path) -> None:
+    edited = TEXT.replace("word59", "other")
+    items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": edited}]
+    told, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="INFO")
+    assert len(told["kept"]) == 1
+    said = re.search(r"is a near-duplicate of https://example\.org/[ab]: (.*)", log)
+    assert said, log
+    assert re.match(r"(1 bit|\d+ bits) apart, similarity [01]\.\d\d", said[1])
+
+
 def stored_in(folder: Path) -> list[str]:
     with HSimIndex.open(folder) as index:
         return sorted(document.doc_id for document in index.documents())
@@ -273,7 +394,7 @@ def test_items_without_a_response_are_compared_by_their_own_fields(callback: str
     (told,), log = crawled([crawl])
     assert [url for url, _, _ in told["kept"]] == [None] * 3
     assert [told["stats"][f"hsimhash/{name}"] for name in ("new", "duplicate", "error")] == [1, 1, 1]
-    assert "no response is known: the item comes from an errback or from start()" in log
+    assert "the response is unknown: the item comes from an errback or from start()" in log
 
 
 @thorough

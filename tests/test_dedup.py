@@ -202,7 +202,7 @@ def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
             expected.append((f"d{left}", f"d{right}", bits, similarity(one.sketch, other.sketch), found_by))
         assert sorted(rows(folder, "pairs"), key=repr) == sorted(expected, key=repr)
         assert [row[3] for row in rows(folder, "clusters")] == [f"d{number}" for number in kept]
-        # Equal documents are counted once, as the first of them, whatever is listed.
+        # Equal documents are counted once, as the first of them, whichever pairs are listed.
         firsts, found = [signatures.index(one) for one in signatures], stats(folder)
         assert found["equal"] == sum(first != one for one, first in enumerate(firsts))
         if pairs == "all":
@@ -304,7 +304,7 @@ def test_the_longest_is_kept(out: Path, tmp_path: Path) -> None:
 def test_a_field_that_no_record_has_is_said(out: Path, tmp_path: Path) -> None:
     said: list[str] = []
     run(out, pages(tmp_path / "in.jsonl", [TEXT, TEXT]), keep=[Policy.parse("newest:dat")], said=said)
-    assert said == ['keep newest:dat: no document has a field "dat" that can be compared']
+    assert said == ['keep newest:dat has no effect: no document has a comparable field "dat"']
 
 
 def test_values_of_a_field_that_cannot_be_compared_are_counted(out: Path, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     second.write_text(f"y\t{LONG}.\nz\t{TEXT}\nx\t{TEXT}\n")
     summary = run(out, first, second)
     assert (summary.totals.documents, summary.totals.repeated, summary.totals.rejected) == (3, 2, 2)
-    reason = "id seen before at {}, with another text or fingerprint; the first is kept"
+    reason = "id already used at {}, with a different text or fingerprint; the first is kept"
     assert [(row["file"], row["line"], row["reason"]) for row in table(out, "rejects")] == [
         (str(first), 4, reason.format(f"{first}:1")),
         (str(second), 1, reason.format(f"{first}:2")),
@@ -371,8 +371,8 @@ def test_repeats_and_rejects_within_and_across_batches_are_those_of_a_dict(
                 known, where = first.setdefault(f"d{number}", (value, f"{source}:{line}"))
                 repeated += where != f"{source}:{line}" and known == value
                 if known != value:
-                    how = "with another text or fingerprint; the first is kept"
-                    rejected.append((str(source), line, f"id seen before at {where}, {how}"))
+                    how = "with a different text or fingerprint; the first is kept"
+                    rejected.append((str(source), line, f"id already used at {where}, {how}"))
             source.write_text("".join(f"{line}\n" for line in lines))
         out = Path(name) / "out"
         summary = run(out, *sources, reading={"format": "fingerprints", "fingerprint_format": "hex"})
@@ -416,7 +416,7 @@ def test_a_page_in_another_frame_is_found_by_its_key_and_shown(out: Path, tmp_pa
 def test_two_short_texts_of_one_id_are_not_taken_for_the_same(out: Path, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("x\t!\nx\t?\n")
     assert run(out, tmp_path / "in.tsv").totals.rejected == 1
-    assert "in.tsv:1, and both texts are too short to be compared; the first" in str(table(out, "rejects")[0]["reason"])
+    assert "in.tsv:1, and both texts are too short to compare; the first" in str(table(out, "rejects")[0]["reason"])
 
 
 def test_the_place_of_a_fingerprint_is_known_among_unusual_lines(out: Path, tmp_path: Path) -> None:
@@ -424,8 +424,8 @@ def test_the_place_of_a_fingerprint_is_known_among_unusual_lines(out: Path, tmp_
     run(out, tmp_path / "in.tsv", reading={"format": "fingerprints"})
     found = [(row["line"], row["reason"].partition(",")[0]) for row in table(out, "rejects")]
     assert found[1:] == [
-        (6, f"id seen before at {tmp_path / 'in.tsv'}:5"),
-        (7, f"id seen before at {tmp_path / 'in.tsv'}:3"),
+        (6, f"id already used at {tmp_path / 'in.tsv'}:5"),
+        (7, f"id already used at {tmp_path / 'in.tsv'}:3"),
     ]
     assert found[0][0] == 4
 

@@ -90,7 +90,7 @@ def test_the_report_says_that_the_weights_are_those_of_general_text(
     source, out = written(tmp_path / "pages.jsonl", pages(20, 0)), tmp_path / "out"
     stats = deduplicated(source, out, profile=profile)
     assert "word_weights" not in stats
-    assert ("<dt>word weights</dt><dd>those of general text</dd>" in (out / "report.html").read_text()) == is_told
+    assert ("<dt>word weights</dt><dd>from general text</dd>" in (out / "report.html").read_text()) == is_told
 
 
 def test_a_feature_is_common_if_it_weighs_less_than_half_of_a_rare_one_and_more_in_general_text() -> None:

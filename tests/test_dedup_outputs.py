@@ -132,7 +132,7 @@ def test_a_folder_in_use_is_refused_and_left_alone(source: Path, out: Path) -> N
         lock.write("4711")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(StoreBusyError, match="process 4711 works in"):
+        with pytest.raises(StoreBusyError, match="process 4711 is working in"):
             run(out, source)
     assert [str(path.relative_to(out)) for path in sorted(out.rglob("*"))] == [".dedup.new", ".dedup.new/lock"]
 

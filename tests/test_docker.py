@@ -1,4 +1,4 @@
-"""The compose file and what it names, as far as they can be checked without the Docker engine."""
+"""The compose file and what it refers to, as far as they can be checked without the Docker engine."""
 
 from __future__ import annotations
 

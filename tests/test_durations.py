@@ -1,4 +1,4 @@
-"""Durations as people write them; work at no more than a given rate, on a clock that advances only on waits."""
+"""Durations as people write them; work at no more than a given rate, on a clock that advances only during waits."""
 
 from __future__ import annotations
 

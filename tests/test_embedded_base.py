@@ -175,7 +175,7 @@ def test_rows_that_documents_left_in_the_base_are_leftovers_until_it_is_made_aga
     store.insert([b"100"], Signatures.of(values_of(50, 51)), np.array([7]))  # moves to a removed fingerprint
     report = store.check()
     assert (report.problems, report.leftovers) == (0, 100 * 10)  # those of 0 to 100, except 50
-    assert "do not have a document" in report.examples[0]
+    assert "do not belong to a document" in report.examples[0]
     assert [document.doc_id for document in store.documents(values_of(50, 51).tolist())[0]] == ["100"]
     assert store.documents(values_of(0, 3).tolist()) == [[], [], []]
     store.check(repair=True)

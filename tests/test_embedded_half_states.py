@@ -82,7 +82,7 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(folder: Path, url: s
             copy = shutil.copytree(folder, folder.with_name("copy"), symlinks=True)
             assert dropped(f"lmdb://{copy}").exit_code == 0
             assert not copy.exists()
-        # If only the link of an index is gone, it is not known whether somebody wanted to drop the index.
+        # If only an index's link is gone, there is no way to know whether somebody meant to drop the index.
         commands = ("create-table", "drop-table", "") if is_of_0_1_0 else ("create-table", "")
         assert way_out(url) in commands
         assert not folder.exists()

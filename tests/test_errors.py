@@ -1,4 +1,4 @@
-"""Messages with two wordings: for Python callers, and for users of the command line."""
+"""Messages with two wordings: one for Python callers, one for users of the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hsimhash import CorruptionError, HSimIndex, IndexNotFoundError, parse_fingerprint
 from hsimhash.cli.exit_codes import message_of
 from hsimhash.dedup import reading_of_run
-from hsimhash.errors import CREATE_ONE, Remedy, in_shell
+from hsimhash.errors import Remedy, create_one, in_shell
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.find import find_inputs
 from hsimhash.pairs import find_pairs
@@ -24,18 +24,22 @@ PACKAGE = Path(__file__).parents[1] / "hsimhash"
 
 
 def test_a_message_has_both_wordings_wherever_its_remedy_stands() -> None:
-    for message in ("at once: " + CREATE_ONE, CREATE_ONE + "; or wait", "a; " + CREATE_ONE + "; b"):
-        assert "HSimIndex.create(...)" in message
+    remedy = create_one("lmdb://pages")
+    for message in ("at once: " + remedy, remedy + "; or wait", "a; " + remedy + "; b"):
+        assert "HSimIndex.create(" in message
         assert "hsimhash create-table" not in message
-        assert in_shell(message) == str(message).replace(str(CREATE_ONE), CREATE_ONE.shell)
+        assert in_shell(message) == str(message).replace(str(remedy), remedy.shell)
 
 
 @pytest.mark.parametrize("kind", [IndexNotFoundError, CorruptionError, ValueError, TypeError])
 def test_an_error_keeps_both_wordings_when_it_is_copied_or_sent_to_another_process(kind: type[Exception]) -> None:
-    error = kind("no index here; " + CREATE_ONE)
+    error = kind("no index here; " + create_one("redis://host/?prefix=a&b"))
     for one in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
-        assert str(one) == "no index here; create one with HSimIndex.create(...)"
-        assert in_shell(one) == "no index here; create one with 'hsimhash create-table'"
+        assert (
+            str(one) == 'no index here; check the URL, or create one with HSimIndex.create("redis://host/?prefix=a&b")'
+        )
+        command = "hsimhash create-table --store 'redis://host/?prefix=a&b'"
+        assert in_shell(one) == f'no index here; check the URL, or create one with "{command}"'
 
 
 def test_an_error_of_the_system_keeps_both_wordings() -> None:
@@ -47,11 +51,15 @@ def test_an_error_of_the_system_keeps_both_wordings() -> None:
 def test_python_reads_calls_and_the_command_line_reads_commands(tmp_path: Path) -> None:
     missing = tmp_path / "none"
     with pytest.raises(
-        IndexNotFoundError, match=rf'^no index at {missing}; create one with HSimIndex.create\("{missing}"\)$'
+        IndexNotFoundError,
+        match=rf'^no index at {missing}; check the URL, or create one with HSimIndex.create\("lmdb://{missing}"\)$',
     ):
         HSimIndex.open(missing)
     told = run("describe", "--store", f"{missing}").stderr
-    assert f"no index at {missing}; create one with 'hsimhash create-table --store lmdb://{missing}'" in told
+    assert (
+        f"no index at {missing}; check the URL, or create one with 'hsimhash create-table --store lmdb://{missing}'"
+        in told
+    )
     assert "HSimIndex" not in told
 
     with pytest.raises(ValueError, match=r"or name the format with format=$"):

@@ -165,7 +165,7 @@ POISONS = {
 }
 DEADLY = {
     "kill": "no fingerprint computed because its process was killed by signal 9",
-    "exit": "no fingerprint computed because its process ended with code 3",
+    "exit": "no fingerprint computed because its process exited with code 3",
 }
 
 

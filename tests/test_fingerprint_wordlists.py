@@ -100,7 +100,7 @@ def test_the_segmenter_knows_words_of_ones_own(tmp_path: Path) -> None:
 
 def test_lists_go_with_profiles_that_weigh_by_words(tmp_path: Path) -> None:
     stops = written(tmp_path / "stops.txt", "page\n")
-    with pytest.raises(ValueError, match="stop words require tokens that use jieba's words"):
+    with pytest.raises(ValueError, match="word list works only with jieba's tokens"):
         Profile.named("words-1").with_lists(stops=stops, name="mine-1")
 
 

@@ -56,7 +56,7 @@ def test_each_servers_clock_is_compared_and_the_cells_are_gone(
         "clock one:16020": expected["one"],
         "write two:16020": "ok",
         "clock two:16020": expected["two"],
-        "clock the servers among themselves": expected["among"],
+        "clock fastest vs. slowest server": expected["among"],
     }
     assert gateway.rows(b"", b"\xff" * 14, b"i", limit=9) == []
 

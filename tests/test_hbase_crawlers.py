@@ -20,17 +20,17 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Opening, Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.hbase.checkup import check_ttl, checks, load_checks
+from hsimhash.store.hbase.checkup import checks, load_checks
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.balancing import Choice
-from hsimhash.store.hbase.gateway.base import Change
+from hsimhash.store.hbase.gateway.base import FOREVER_S, Change, Family, Table
 from hsimhash.store.hbase.gateway.batches import scan_groups
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.pool import Pool
 from hsimhash.store.hbase.gateway.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from hsimhash.store.hbase.rows.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, record_ttl
+from hsimhash.store.hbase.store import HBaseStore, record_ttl, ttl_difference
 from hsimhash.store.reports import Region
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
@@ -233,7 +233,7 @@ def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
 
 def test_thrift2_behind_an_address_of_thrift1_is_named_in_the_same_words_by_all(gateway: StandIn) -> None:
     url = url_of(gateway).replace("hbase://", "hbase+thrift1://")
-    told = f"127.0.0.1:{gateway.port}: it speaks Thrift2; write hbase:// instead of hbase+thrift1://"
+    told = f"127.0.0.1:{gateway.port}: it speaks Thrift2; use hbase:// instead of hbase+thrift1://"
     with pytest.raises(StoreUnavailableError) as refused:
         open_gateway(Address.parse(url))
     assert str(refused.value).endswith(told)
@@ -356,19 +356,26 @@ def test_a_reader_takes_the_ttl_from_the_record_and_an_old_record_is_asked_about
     assert len(asked) == 1
 
 
-def test_the_doctor_compares_the_ttl_with_the_record() -> None:
-    gateway = ModelGateway(Cluster())
-    assert [check.status for check in check_ttl(gateway, 0)] == ["warn"]
+def test_the_ttl_of_a_table_is_compared_with_the_record() -> None:
+    gateway, url = ModelGateway(Cluster()), "hbase://gw1/pages?auth=kerberos&deadline=5s"
+
+    def table(*ttls: int) -> Table:
+        return Table(tuple(Family(name, {"TTL": f"{ttl_s}"}, {}) for name, ttl_s in zip("fd", ttls, strict=False)), {})
+
+    assert "is unlimited in the table, but missing in the record" in ttl_difference(url, gateway, table(FOREVER_S))
     record_ttl(gateway, 50)
-    assert [check.status for check in check_ttl(gateway, 60)] == ["warn"]
-    assert list(check_ttl(gateway, 50)) == list(check_ttl(gateway, None)) == []
+    said = ttl_difference(url, gateway, table(60, 60))
+    assert f"update the record: \"hsimhash create-table --store '{url}' --ttl 60s\"; " in said
+    assert said.endswith(f"\"hsimhash create-table --store '{url}' --ttl 50s --dry-run\"")
+    for same_or_unknown in (table(50, 50), table(), table(50, 60)):
+        assert ttl_difference(url, gateway, same_or_unknown) == ""
 
 
 @thorough
 def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
     address = Address.parse(url_of(gateway, options="connections=4&timeout=8s"))
     assert next(load_checks(address, 20)).status == "ok"
-    assert "connections at once: 80, all got a reply" in list(load_checks(address, 20))[1].message
+    assert "opened 80 connections at once: all got a reply" in list(load_checks(address, 20))[1].message
     gateway.hung = {"*"}
     size, load = load_checks(address, 300)
     assert (size.status, load.status) == ("warn", "fail")

@@ -1,8 +1,9 @@
 """What happens to the writes of open processes when a table on HBase is truncated, or dropped and created again.
 
 A writer adds, moves, removes and claims on a model whose calls land late, twice or never. Meanwhile, another index is
-created in the table. Every write that was reported as done was done before that. None of the writer's registers is set
-more than 30 seconds, plus the time of one call, after it. `check` finds whatever is left of the writer's writes.
+created in the table. Every write that was reported as done was done before this other index was created. None of the
+writer's registers is set more than 30 seconds, plus the time of one call, after that. `check` finds whatever is left of
+the writer's writes.
 """
 
 from __future__ import annotations

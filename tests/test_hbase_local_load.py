@@ -97,7 +97,7 @@ def test_the_program_is_the_one_that_is_named_or_found(tmp_path: Path) -> None:
     assert load_command("", {"PATH": ""})[1:] == ["java"]  # with the jars of the clone
     with pytest.raises(HsimhashError, match="no such program: 'nothing'; correct --hbase-command"):
         load_command("nothing", path)
-    with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but /nowhere/bin/hbase is not an executable"):
+    with pytest.raises(HsimhashError, match=r"HBASE_HOME is /nowhere, but /nowhere/bin/hbase is not executable"):
         load_command("", {"HBASE_HOME": "/nowhere"})
     words = load_words(["hbase"], "file:///stage/rows", ADDRESS)
     assert (words[0], words[-2:]) == ("hbase", ["file:///stage/rows", "crawl:pages"])
@@ -111,7 +111,7 @@ def loaded(words: list[str], log: Path) -> None:
 def test_what_a_program_says_is_kept_and_its_end_shown(tmp_path: Path) -> None:
     log = tmp_path / "load.log"
     loaded(["sh", "-c", "echo fine"], log)
-    with pytest.raises(HsimhashError, match=r"failed with code 3; nothing is lost.*\n  bad\n  Caused by: worse$"):
+    with pytest.raises(HsimhashError, match=r"failed with exit code 3; nothing is lost.*\n  bad\n  Caused by: worse$"):
         loaded(["sh", "-c", r"printf 'bad\n\tat one\n\tat two\nCaused by: worse\n' >&2; exit 3"], log)
     assert log.read_text() == "fine\nbad\n\tat one\n\tat two\nCaused by: worse\n"
     with pytest.raises(HsimhashError, match=r"cannot run .*: .*; correct --hbase-command"):

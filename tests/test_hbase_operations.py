@@ -17,7 +17,7 @@ from hsimhash.store.base import IDENTITY_PART
 from hsimhash.store.hbase import operations
 from hsimhash.store.hbase.gateway.connection import THRIFT2, Connection
 from hsimhash.store.hbase.gateway.table import TABLE_ATTRIBUTES, TableSettings, families
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.half_states import calls_of, killed_at_each_step
@@ -118,6 +118,17 @@ def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
         operations.create_at(url(gateway), RECORD)
 
 
+@pytest.mark.parametrize("stored", [b"1d", b"60"])
+def test_create_writes_the_ttl_of_the_table_into_the_record(gateway: TableStandIn, stored: bytes) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.cells[b"ttl"] = stored
+    if stored.isdigit():
+        assert "TTL in the record differs" in operations.plan(url(gateway), RECORD, WANTED).notes[0]
+    assert operations.create(url(gateway), RECORD, WANTED).notes == ("wrote the table's TTL into the record: 86400 s",)
+    assert gateway.cells[b"ttl"] == b"86400"
+    assert operations.create(url(gateway), RECORD, WANTED).notes == ()
+
+
 def test_an_index_that_was_made_otherwise_is_refused(gateway: TableStandIn) -> None:
     operations.create_at(url(gateway), RECORD).close()
     assert len(gateway.splits) == 15
@@ -158,6 +169,10 @@ def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
 def test_deviations_are_described(gateway: TableStandIn) -> None:
     with operations.create_at(url(gateway), RECORD, WANTED) as store:
         assert store.table().deviations == ()
+        record_ttl(store.gateway, 50)
+        (deviation,) = store.table().deviations
+        assert deviation.startswith("TTL is 86400 s in the table, but 50 s in the record")
+        record_ttl(store.gateway, 86_400)
         gateway.made.attributes = {}
         found = store.table()
     assert [region.start for region in found.regions] == [b"", *WANTED.splits]
@@ -190,7 +205,7 @@ def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gat
     operations.create(url(gateway), RECORD, WANTED)
     gateway.made.attributes = {}
     gateway.cells = {}
-    with pytest.raises(HsimhashError, match="not its record; to delete the table"):
+    with pytest.raises(HsimhashError, match="does not have an index record; to delete the table"):
         operations.drop_at(url(gateway), lambda _: True)
     gateway.cells = {b"layout": b"damaged"}
     assert operations.drop_at(url(gateway), lambda _: True)
@@ -207,7 +222,7 @@ def test_create_table_ends_a_creation_that_was_killed_at_any_step_or_names_drop_
             with pytest.raises(IndexExistsError, match=r"'hsimhash drop-table'|requested") as refused:
                 operations.create(place, OTHER, WANTED)
             if "requested" not in str(refused.value):
-                with pytest.raises(CorruptionError, match="the same 'hsimhash create-table' again"):
+                with pytest.raises(CorruptionError, match="the same 'hsimhash create-table' command again"):
                     open_store(place)
         elif gateway.made is not None:
             with pytest.raises(HsimhashError, match=r"'hsimhash create-table'|HSimIndex\.create"):

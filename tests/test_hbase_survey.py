@@ -62,6 +62,15 @@ def test_a_small_table_is_counted_exactly() -> None:
     assert found.hot_buckets == ()
 
 
+def test_rows_of_others_are_not_counted() -> None:
+    gateway, rows = table(skewed(100), splits(LAYOUT, 4))
+    for key in (b"r1", b"r1234", b"\xff"):
+        gateway.cluster.put(Put(key, DRAWER_FAMILY, b"q", b""))
+    found = survey(gateway, RECORD)
+    assert sum(counted.rows for counted in found.regions) == sum(rows) + 1  # b"r1234" looks like a prefix
+    assert rows_about(gateway, RECORD) >= 0
+
+
 @thorough
 def test_a_large_table_with_a_hot_bucket_is_estimated() -> None:
     same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)

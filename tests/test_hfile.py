@@ -182,7 +182,7 @@ def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) 
     [
         (
             lambda file: file.append_rows(random_rows(9)[::-1], 1),
-            "does not come after .*; sort the rows and remove repeats",
+            "does not come after .*; sort the rows and remove duplicates",
         ),
         (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not come after"),
         (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not come after"),

@@ -170,7 +170,7 @@ def test_fingerprints_are_taken_for_those_of_the_table_that_was_given(url: str, 
     lines = [{"id": str(number), "fingerprint": f"{number:016x}"} for number in range(120)]
     result = run("ingest", written(tmp_path / "given.jsonl", lines), "--store", url, "--fit", table, *FINGERPRINTS)
     assert result.exit_code == 0, result.stderr
-    assert f"assuming that profile {profile_of(url).name} made the fingerprints;" in result.stderr
+    assert f"assuming that the fingerprints were made with profile {profile_of(url).name};" in result.stderr
     assert profile_of(url) == Profile.named(f"auto-3:rarity={table}")
 
 

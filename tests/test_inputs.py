@@ -658,12 +658,14 @@ def one_by_one(lines: list[bytes], formats: Formats) -> Iterator[tuple[str, int]
 @example([b"\t0123456789abcdef"], "hex")
 @example([b"\xc2\t0123456789abcdef", b"\x85\t0123456789abcdef"], "hex")
 @example([b"a\t1291587514616409"], "auto")
+@example([codecs.BOM_UTF8], "auto")
+@example([codecs.BOM_UTF8 + b"a\t0123456789abcdef"], "auto")
 def test_fingerprint_lines_are_what_they_are_one_by_one(lines: list[bytes], form: str) -> None:
     one = Input("in.tsv", "tsv", True, False, 0, "", formats=formats_named(form))
     parse = parser_of(one, InputOptions())
     blocks = iter([b"".join(line + b"\n" for line in lines), b""])
     (found,) = [parse(block) for block in blocks_of(lambda: next(blocks))]
-    expected = list(one_by_one(lines, found.formats))
+    expected = list(one_by_one([lines[0].removeprefix(codecs.BOM_UTF8), *lines[1:]], found.formats))
     good = [one for one in expected if one is not None]
     assert list(zip(found.doc_ids, found.signatures.fingerprints.tolist(), strict=True)) == good
     assert len(found.rejects) == expected.count(None)

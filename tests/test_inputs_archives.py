@@ -229,7 +229,7 @@ def test_an_answer_without_a_status_is_a_reject(tmp_path: Path) -> None:
     name = record("response", "dns:x", "text/dns", b"20260102030405\nx. 1 IN A 1.2.3.4\n")
     ids, rejects = read(archive(tmp_path, [odd, name, response("http://x/1", page(1))]))
     assert ids == ["http://x/1"]
-    assert rejects == [(1, "its HTTP response does not have a status (record at byte 0)")]
+    assert rejects == [(1, "its HTTP response does not have a status line (record at byte 0)")]
 
 
 def test_resources_with_an_address_are_documents_and_notes_about_pages_are_not(tmp_path: Path) -> None:

@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hsimhash.extras import install_command
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.charsets import codec_of, decoded
 from hsimhash.inputs.extraction import PageTexts, text_of_page
 from hsimhash.inputs.markup import is_markup, is_page, text_of_markup
-from hsimhash.inputs.pages import MAIN_TEXT_CHARACTERS, page_text
+from hsimhash.inputs.pages import MAIN_TEXT_CHARACTERS, page_of, page_text
 from hsimhash.inputs.reader import Batch, HeldBatches, raw_batches, read_again, read_batches, texts_at
 from hsimhash.processes import CallLimits, NoResult
 from hsimhash.sample import documents
@@ -116,6 +117,25 @@ def test_a_page_is_known_by_its_beginning(begin: str) -> None:
 )
 def test_the_text_of_a_fragment_is_what_a_reader_sees(fragment: str, text: str) -> None:
     assert text_of_markup(fragment) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "is_text"),
+    [
+        (np.random.default_rng(1).bytes(5_000), False),
+        (b"\x00\x01" * 3_000, False),
+        (b"<p>" + b"a page with a zero byte \x00 " * 3 + b"and more text" * 20, True),
+        (b"\x1b[32mINFO\x1b[0m started\n" * 50, True),
+        ("<p>café</p>".encode("utf-16"), True),
+    ],
+)
+@pytest.mark.every_case
+def test_noise_is_not_a_page(data: bytes, is_text: bool) -> None:
+    if is_text:
+        assert page_of(data)
+    else:
+        with pytest.raises(ValueError, match="not text: it has too many control characters"):
+            page_of(data)
 
 
 def test_references_are_those_of_the_standard_library_wherever_that_has_an_answer() -> None:
@@ -294,7 +314,7 @@ def test_a_second_look_reads_values_as_the_first_did(form: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("form", [*FORMS, "warc", "files"])
 def test_what_was_held_from_a_first_reading_is_read_as_without_it(form: str, tmp_path: Path) -> None:
-    """There are several inputs, and so several batches; some records have no id, others are rejected."""
+    """There are several inputs, and so several batches; some records do not have an id, others are rejected."""
     for number in range(4):
         folder = tmp_path / f"{number}"
         folder.mkdir()
@@ -352,9 +372,8 @@ def test_a_page_without_the_library_is_an_error_that_names_both_ways_out(
 ) -> None:
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     path = written("jsonl", tmp_path, VALUES)
-    with pytest.raises(
-        ValueError, match=r"pip install 'hsimhash\[html\]', or pass extract=.none., which uses all visible text"
-    ):
+    without = ', or pass extract="none", which uses all visible text'
+    with pytest.raises(ValueError, match=re.escape(install_command("html") + without)):
         read(path)
     assert read(path, extract="none")[0].keys() == VALUES.keys()
     others = {name: value for name, value in VALUES.items() if name != "page"}

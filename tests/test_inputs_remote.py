@@ -72,7 +72,7 @@ def test_files_by_url_and_by_pattern(tmp_path: Path) -> None:
             assert ids(found) == ["p1", "p2"]
     with pytest.raises(ValueError, match="no file matches"):
         find_inputs([f"file://{tmp_path}/none*.jsonl"], OPTIONS)
-    with pytest.raises(ValueError, match="is a folder; name its files"):
+    with pytest.raises(ValueError, match="is a folder; pass its files"):
         find_inputs([f"file://{tmp_path}"], OPTIONS)
 
 

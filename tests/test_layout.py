@@ -109,7 +109,7 @@ def test_blocks_of_a_named_layout_get_its_name() -> None:
     [
         ("16,16,16/1", "sum to 64, got 48"),
         ("64,0/1", "at least 1 bit"),
-        ("16,16,16,16/5", "k = -1, because"),
+        ("16,16,16,16/5", "k = -1; choose"),
         ("16,16,16,16/0", "at least 1 block"),
         ("6,6,6,6,6,6,6,6,6,5,5/5", "462 drawers"),
         ("16,16,16,16/1+16,16,15/1", "sum to 48"),

@@ -599,7 +599,7 @@ def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is
         assert said == [FORGOTTEN]
 
 
-FORGOTTEN = "the index does not have the results of this finished job, so its inputs are ingested again"
+FORGOTTEN = "this job is finished, but its results are not in the index, so its inputs are ingested again"
 
 
 def write_as(suffix: str, folder: Path, number: int) -> Path:
@@ -796,7 +796,7 @@ def test_tags_that_cannot_be_written_are_refused_before_anything_is(tmp_path: Pa
     ["in.tsv", "link.tsv", "hard.tsv", "texts/new.jsonl", "index/data.mdb", "index/data.mdb-lock", "index/writer.lock"],
 )
 def test_tags_are_written_into_no_input_and_no_file_of_the_index(name: str, tmp_path: Path) -> None:
-    reason = "is a file in the index .* itself" if "index" in name else "it is read as input .*choose another name"
+    reason = "is a file in the index .* itself" if "index" in name else "it is also input .*choose another name"
     path = write(tmp_path / "in.tsv", MANY)
     (tmp_path / "link.tsv").symlink_to("in.tsv")
     (tmp_path / "hard.tsv").hardlink_to(path)
@@ -816,7 +816,7 @@ def test_a_list_of_the_job_is_no_input_of_the_job(tmp_path: Path) -> None:
     with filled(tmp_path, []) as index:
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", job=job)
         before, reading = (job / "tags.jsonl").read_bytes(), InputOptions(fingerprint_field="fingerprint")
-        with pytest.raises(ValueError, match=r"tags\.jsonl is a list of job .*pass another job folder"):
+        with pytest.raises(ValueError, match=r"tags\.jsonl is an output file of job .*pass another job folder"):
             load(index, job / "tags.jsonl", reading=reading, job=job)
         assert (job / "tags.jsonl").read_bytes() == before
         assert load(index, job / "tags.jsonl", reading=reading).counts.unchanged == 1

@@ -13,10 +13,10 @@ from hsimhash.cover import Cover, own_probes
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
-from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, near_many
+from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, NearPairs, Rule, confirmed, near_many
 from hsimhash.query_log import QueryStats
 from hsimhash.rowkey import rowkeys_of
-from hsimhash.store.base import Document, Match, View
+from hsimhash.store.base import Document, ListedDocuments, Match, View
 from tests.support.effort import thorough
 from tests.support.oracles import crowds, signed
 
@@ -54,7 +54,9 @@ def test_a_bucket_of_more_rows_than_meet_at_once_is_compared_whole() -> None:
 
     for place, query in enumerate((0, 0xFFFF)):
         bits = np.bitwise_count(fingerprints ^ np.uint64(query))
-        assert {value for _, value in found[place]} == set(fingerprints[bits <= 3].tolist())
+        assert found.fingerprints[found.places == place].tolist() == sorted(
+            fingerprints[bits <= 3].tolist(), key=lambda value: ((value ^ query).bit_count(), value)
+        )
 
 
 @given(
@@ -68,14 +70,16 @@ def test_many_pairs_match_as_each_by_itself_does(
     queries = [query for query, _ in pairs]
     documents = [Document.of(f"d{place}", one, place) for place, (_, one) in enumerate(pairs)]
     rule = Rule(max_distance, max_sketch, None)
+    columns = ListedDocuments.of([documents])
 
-    found = rule.matches(Signatures.collected(queries), documents)
+    places, matches = rule.matches(Signatures.collected(queries), columns.doc_ids, columns.registers)
 
-    assert found == [rule.match(query, document) for query, document in zip(queries, documents, strict=True)]
+    by_place = dict(zip(places.tolist(), matches, strict=True))
+    assert [by_place.get(place) for place in range(len(pairs))] == list(map(rule.match, queries, documents))
 
 
 class Listing(View):
-    """Documents by fingerprint, some of them under more than one."""
+    """ListedDocuments by fingerprint, some of them under more than one."""
 
     def __init__(self, listed: dict[int, list[Document]]) -> None:
         self.listed = listed
@@ -98,9 +102,9 @@ class Listing(View):
 
 def test_a_document_counts_once_as_it_was_read_last_and_never_for_the_query_that_excludes_it() -> None:
     view = Listing({4: [Document("moved", 4, 0), Document("own", 4, 0)], 5: [Document("moved", 5, 0)]})
-    queries, near = Signatures.of([4, 4]), [[(0, 4), (1, 5)]] * 2
+    near = NearPairs(np.repeat(np.arange(2), 2), np.array([0, 1, 0, 1], np.uint8), np.array([4, 5, 4, 5], np.uint64))
 
-    found = confirmed(view, queries, near, ["own", None], Rule(3, None, None))
+    found = confirmed(view, Signatures.of([4, 4]), near, ["own", None], Rule(3, None, None))
 
     moved, own = Match(1, "moved", 5, 0), Match(0, "own", 4, 0)
     assert found == [[moved], [own, moved]]
@@ -112,8 +116,9 @@ def test_memory_does_not_grow_with_a_crowd_that_many_queries_meet() -> None:
 
     def peak_bytes(count: int) -> int:
         queries = Signatures.of([4] * count, np.full(count, 2, np.uint64))
+        near = NearPairs(np.arange(count), np.zeros(count, np.uint8), np.full(count, 4, np.uint64))
         tracemalloc.start()
-        assert confirmed(view, queries, [[(0, 4)]] * count, [None] * count, Rule(3, 0, None)) == [[]] * count
+        assert confirmed(view, queries, near, None, Rule(3, 0, None)) == [[]] * count
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return peak

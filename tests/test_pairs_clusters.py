@@ -145,7 +145,7 @@ def test_a_rank_that_is_no_permutation_is_refused(rank: list[int]) -> None:
 
 def test_fingerprints_must_be_those_of_the_pairs() -> None:
     values = np.arange(3, dtype=np.uint64)
-    with pytest.raises(ValueError, match="expected the 3 fingerprints that the pairs were found in, got 2"):
+    with pytest.raises(ValueError, match="expected the 3 fingerprints in which the pairs were found, got 2"):
         star(values[:2], find_pairs(values), np.arange(3))
 
 

@@ -122,7 +122,7 @@ def test_clusters_of_crowds_are_those_of_all_pairs(
 
 
 def refused(signatures: Signatures, rank: NDArray[np.int64], fails: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the pairs of signatures where a document of one fails with the other's kept, higher-ranked document."""
+    """Return the pairs of signatures where a document of one fails with the other's kept one, which ranks higher."""
     _, vertex = np.unique(
         np.stack([signatures.fingerprints, signatures.sketches, signatures.keys]), axis=1, return_inverse=True
     )

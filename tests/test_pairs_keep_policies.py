@@ -62,7 +62,7 @@ def test_an_unknown_policy_names_those_there_are(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["newest", "newest:", "highest"])
 def test_a_policy_without_its_field_shows_how_to_name_one(text: str) -> None:
-    with pytest.raises(ValueError, match=r"does not name a field; write (newest|highest):FIELD"):
+    with pytest.raises(ValueError, match=r"requires a field; write (newest|highest):FIELD"):
         Policy.parse(text)
 
 

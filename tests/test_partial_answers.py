@@ -1,4 +1,4 @@
-"""Partial answers: what servers that do not answer leave out is listed in `missing`; `partial=True` on other stores."""
+"""Partial answers: `missing` lists what silent servers leave out; also `partial=True` on other stores."""
 
 from __future__ import annotations
 
@@ -176,6 +176,6 @@ def test_an_embedded_index_misses_nothing(embedded: HSimIndex) -> None:
 
 
 def test_an_answer_keeps_its_missing_drawers_in_another_process() -> None:
-    sent = pickle.loads(pickle.dumps(Matches([], (2, 4))))
+    sent = pickle.loads(pickle.dumps(Matches.in_part([], (2, 4))))
     assert sent == []
     assert sent.missing == (2, 4)

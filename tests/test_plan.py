@@ -172,6 +172,8 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
         assert f"recommended: create-table --layout 10 --distance {distance}: " in result.stdout
         assert "1,500,000,000" in result.stdout
         assert ("for one replica" in result.stdout) == (store == "hbase")
+        assert ("at least 4 in total" in result.stdout) == (store == "hbase")
+    assert "at least 37 in total" in run("plan", "--documents", "1e9", "--store", "hbase").stdout
 
 
 @thorough
@@ -183,6 +185,9 @@ def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     assert [facts[store]["recommended"] for store in ("lmdb", "hbase")] == ["10,9,9,9,9,9,9/1", "4"]
     assert [facts[store]["distance"] for store in ("lmdb", "hbase")] == [6, 3]
     assert facts["lmdb"]["layouts"][0]["hottest_bucket"] > 0
+    assert "has only 3 fingerprints" in " ".join(result.stderr.split())
+    sample.write_text("".join(f"{number:016x}\n" for number in range(10_000)))
+    assert "has only" not in run("plan", "--documents", "1000", "--sample", str(sample)).stderr
 
 
 def test_a_distance_that_no_layout_finds_is_misuse() -> None:

@@ -64,8 +64,8 @@ def results(*items: str, count: int = 1) -> list[str | NoResult]:
         ("die 11", "because its process was killed by signal 11"),
         ("die 9", "because its process was killed by signal 9"),
         ("die 15", "because its process was killed by signal 15"),
-        ("exit 3", "because its process ended with code 3"),
-        ("exit 0", "because its process ended with code 0"),
+        ("exit 3", "because its process exited with code 3"),
+        ("exit 0", "because its process exited with code 0"),
     ],
 )
 def test_a_bad_call_has_no_result_and_those_around_it_do(bad: str, why: str) -> None:

@@ -41,7 +41,7 @@ def documents(url: str) -> list[object]:
 def test_the_new_index_has_the_same_documents_and_another_layout(old: str) -> None:
     result = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10", "--distance", "4")
     assert result.exit_code == 0, result.stderr
-    assert f"{old} has 2,999 documents, lmdb://new has 2,999, of which 2,999 are new or changed" in result.stderr
+    assert f"{old} has 2,999 documents, lmdb://new has 2,999; new or changed: 2,999" in result.stderr
     assert "hsimhash drop-table --store lmdb://old" in result.stderr
     assert documents("lmdb://new") == documents(old)
     with HSimIndex.open("lmdb://new") as new, HSimIndex.open(old) as before:
@@ -50,7 +50,7 @@ def test_the_new_index_has_the_same_documents_and_another_layout(old: str) -> No
             assert new.query(document.fingerprint, max_distance=3) == before.query(document.fingerprint, max_distance=3)
     assert not list(Path("new", "jobs").iterdir())
     again = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10")
-    assert "of which 0 are new or changed" in again.stderr
+    assert "new or changed: 0" in again.stderr
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 9])
@@ -103,9 +103,9 @@ def test_what_cannot_be_is_refused(old: str) -> None:
         (
             ("--to", "lmdb://six", "--to-layout", "10", "--distance", "9"),
             5,
-            "queries.distance: the index has 6, requested 9",
+            "distance: the index has 6, requested 9",
         ),
-        (("--to", "lmdb://english", "--to-layout", "10"), 5, "has profile words-1"),
+        (("--to", "lmdb://english", "--to-layout", "10"), 5, "is already an index, with profile words-1"),
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
         (("--to", old, "--to-layout", "4"), 2, "are the same index"),
         (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
@@ -116,6 +116,6 @@ def test_what_cannot_be_is_refused(old: str) -> None:
     with (
         HSimIndex.open(old) as source,
         HSimIndex.open("lmdb://english") as target,
-        pytest.raises(ProfileMismatchError, match="create the new index with the old one's profile"),
+        pytest.raises(ProfileMismatchError, match="choose another target"),
     ):
         relayout(source, target, Path("job"))

@@ -24,7 +24,7 @@ _NEWS = json.loads(Path(__file__).with_name("data").joinpath("ferry.json").read_
 IN_EIGHTEEN_LANGUAGES = [*_NEWS["unspaced"].values(), *_NEWS["spaced"].values()]  # 77 to 334 characters
 _SAMPLE = map(json.loads, sample.documents().read_text("utf-8").splitlines())
 ORIGINALS = [one["text"] for one in _SAMPLE if "/" not in one["id"] and len(one["text"]) > 220]
-# Chinese texts of 250 to 311 characters, and English ones of 380: in shorter texts, a name may hide a copy.
+# Chinese texts of 250 to 311 characters, and English ones of 380: in shorter texts, a name can hide a copy.
 SHORT = [text[:380] if text.isascii() else text for text in ORIGINALS if text.isascii() or len(text) >= 250]
 
 

@@ -37,6 +37,16 @@ def test_a_backend_has_the_capabilities_of_its_stores(name: str) -> None:
     assert backends()[name].capabilities == able
 
 
+@pytest.mark.parametrize(
+    ("url", "near"), [("postgres://db1/crawl", "postgresql"), ("HBASE://gw1/pages", "hbase"), ("https://x/y", "")]
+)
+def test_the_nearest_scheme_is_suggested(url: str, near: str) -> None:
+    with pytest.raises(ValueError, match="use a folder's path") as refused:
+        backend_of(url)
+    assert (f"did you mean {near}://?" in str(refused.value)) == bool(near)
+    assert ("did you mean" in str(refused.value)) == bool(near)
+
+
 def test_what_a_store_cannot_do_is_refused_with_what_to_do_instead() -> None:
     url = "memory://incapable"
     with (

@@ -361,7 +361,7 @@ def test_an_interrupted_write_over_tables_leaves_these(
 def test_two_writers_do_not_meet(index: HSimIndex, folder: Path) -> None:
     lock = take_lock(folder / WRITER_LOCK)
     assert lock is not None
-    with lock, pytest.raises(StoreBusyError, match="writes tables"):
+    with lock, pytest.raises(StoreBusyError, match="is writing tables"):
         index.write_tables(folder, overwrite=True)
     assert opened(folder).count() == 600
 

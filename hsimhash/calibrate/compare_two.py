@@ -2,7 +2,7 @@
 
 A bit of a fingerprint is 1 if the features that vote for it outweigh those that vote against it. A feature whose weight
 differs between two texts raises or lowers the sum of each bit. This change is its *push*. The pushes of all features
-add up to the change of the sum, so they explain exactly what flipped a bit.
+add up to the change in the sum, so they explain exactly what flipped a bit.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     missing = (
         ""
         if both
-        else "fingerprints and indexes do not contain texts: pass both as files or texts to see features and words"
+        else "fingerprints and indexes do not contain texts; to see features and words, pass both as files or texts"
     )
     if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
         missing = (
@@ -183,7 +183,7 @@ def _blocks(layout: Layout, differing: int) -> tuple[BlockDifference, ...]:
 
 
 def _differing_in(layout: Layout, probe: Probe, differing: int) -> int:
-    """Return the number of differing bits among those of a probe."""
+    """Return the number of differing bits among a probe's bits."""
     places = layout.drawers[probe.drawer - 1].positions[: probe.bits]
     return sum(differing >> (FINGERPRINT_BITS - 1 - place) & 1 for place in places)
 
@@ -221,7 +221,7 @@ def _flip(names: list[str], bit: int, sums: Floats, pushes: Floats) -> FlippedBi
 
 
 def _weighed(profile: Profile, texts: Sequence[str]) -> tuple[list[str], Uint64s, Floats]:
-    """Return all features of two texts: their texts, their hashes, and their weights in each text, shape (m, 2)."""
+    """Return all features of two texts: each feature's text, its hash, and its weight in each text, shape (m, 2)."""
     names: dict[int, str] = {}
     weights: dict[int, list[float]] = {}
     for side, text in enumerate(texts):

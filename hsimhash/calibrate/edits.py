@@ -45,7 +45,7 @@ def language_of(text: str) -> str:
 
 
 def sentences(text: str, language: str) -> list[str]:
-    """Split a text into sentences; joined, they are the text again."""
+    """Split a text into sentences; joining them restores the text."""
     return [one for one in _SENTENCE[language].findall(text) if one]
 
 

@@ -62,7 +62,7 @@ class _Tried:
     pairs: SamplePairs
     met: Differences  # differences of the pairs that `pairs` lists
     unlike: Bools  # which of these would be false if they were found
-    labelled: Bools  # which of these false pairs a label names
+    labelled: Bools  # which of these false pairs are labelled
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
@@ -152,11 +152,11 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
     if not len(edited.texts) + len(truth.left):
         if not options.labels:
             raise HsimhashError("all texts are empty, so no edit can change them")
-        labelled = min(labels.doc_ids)
+        missing = min(labels.doc_ids - set(sample.doc_ids), default="")
         raise HsimhashError(
-            f"the documents do not include any near pair from {options.labels}: it names ids such as {labelled!r:.80}, "
-            f"and the documents have ids such as {sample.doc_ids[0]!r:.80}; if its second column holds clusters, begin "
-            f"it with the line id<TAB>cluster"
+            f"none of the near pairs in {options.labels} are in the documents: "
+            + (f"no document has the id {missing!r:.80}, but one has {sample.doc_ids[0]!r:.80}; " if missing else "")
+            + "if the second column holds clusters, put the header id<TAB>cluster on the first line"
         )
     return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
 

@@ -5,8 +5,8 @@
 | id, id, 1 or 0, … | whether two documents are near; by default they are |
 | id, cluster, … under a header `id<TAB>cluster` | documents in the same cluster are near, all other pairs are not |
 
-A first line whose third column is neither 1 nor 0 is a header. Further columns are ignored. `.gz` and `.zst` files are
-decompressed.
+The first line is a header if its third column is neither 1 nor 0. Further columns are ignored. `.gz` and `.zst` files
+are decompressed.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def read_labels(path: Path) -> Labels:
     kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
     if not any(kept.values()):
         reason = f" ({rejects[0]})" if rejects else ""
-        raise ValueError(f"{path} does not name a near pair{reason}: expected lines of id<TAB>id<TAB>1")
+        raise ValueError(f"{path} does not contain any near pair{reason}: expected lines such as id<TAB>id<TAB>1")
     return Labels(kept, rejects=tuple(rejects))
 
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from hsimhash.calibrate.sample import Sample
 from hsimhash.calibrate.sample_pairs import Way
-from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
+from hsimhash.calibrate.scores import WITHIN, Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
+from hsimhash.errors import plural
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.fingerprint.profile_grammar import with_option
@@ -20,7 +21,7 @@ from hsimhash.store import default_backend
 
 MILLION = 1_000_000  # collection size for which false pairs are given in JSON
 FEW_LABELS = 200  # labelled near pairs below which the best distance is a matter of chance
-TABLE = "own.rarity"  # name for the file of a fitted table in the commands to paste
+TABLE = "own.rarity"  # file name for a fitted table in the commands to paste
 
 
 def is_chance(near_pairs: int, *, is_labelled: bool) -> bool:
@@ -54,6 +55,10 @@ class Flags(NamedTuple):
     query: str  # for `query` and similar commands; usually empty
     dedup: str  # for `dedup`, in addition to those for `query`; usually empty
     fit: str  # for `fit`, which writes the table that `create` names; usually empty
+
+    def for_dedup(self, distance: int) -> str:
+        """Return all flags for `dedup` with this distance."""
+        return " ".join(filter(None, (f"--profile {self.profile} --distance {distance}", self.query, self.dedup)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,20 +94,32 @@ class Calibration:
         caveats = list[str]()
         if is_chance(self.wanted, is_labelled=self.is_labelled):
             caveats.append(
-                f"The labels have {self.wanted:,} near pairs, too few for a reliable choice, so this keeps the "
-                f"default distance. Label {FEW_LABELS} near pairs or more."
+                f"The labels contain {self.wanted:,} near pairs, too few for a reliable choice, so the default "
+                f"distance is kept. Label at least {FEW_LABELS} near pairs."
             )
         elif self.is_one_sided:
             caveats.append(
-                "The labels do not name pairs that are not near, so this keeps the default distance: similar documents "
+                "The labels do not contain pairs that are not near, so the default distance is kept: similar documents "
                 "that you would keep apart are not counted as false pairs. Add such pairs, with 0 in the third column."
             )
         if self.missing_ids:
             caveats.append(
-                f"The inputs do not have {len(self.missing_ids):,} of the labelled ids, such as "
+                f"The inputs do not contain {len(self.missing_ids):,} of the labelled ids, such as "
                 f"{json.dumps(self.missing_ids[0], ensure_ascii=False)}; their labels are ignored."
             )
         return " ".join(caveats)
+
+    @property
+    def reason(self) -> str:
+        """Why the recommendation is not the defaults; empty if it is, or if the defaults were not compared."""
+        if self.choice.default is None or self.choice.is_default:
+            return ""
+        curve, score = self.choice.default
+        f1 = f"{'≈ ' if self.is_estimate(score) else ''}{score.f1:.3f}"
+        return (
+            f"No cheaper setting has an F1 within {WITHIN} of the best, in the sample and in the collection. The "
+            f"defaults, {curve.profile} within {plural(score.distance, 'bit')}, have an F1 of {f1}."
+        )
 
     @property
     def learnt(self) -> dict[str, Learnt]:
@@ -132,7 +149,7 @@ class Calibration:
 
     def to_json(self) -> dict[str, object]:
         """Return everything except the texts."""
-        curve, score, best_f1, is_default = self.choice
+        curve, score, best_f1, _ = self.choice
         flags = self.flags
         return {
             "read": self.sample.read,
@@ -148,7 +165,7 @@ class Calibration:
                 "way": str(curve.way),
                 **_score(score),
                 "best_f1": best_f1,
-                "is_default": is_default,
+                "is_default": self.choice.is_default,
                 "fit": flags.fit,
                 "create_table": flags.create,
                 "query": flags.query,

@@ -33,7 +33,7 @@ class Sample:
 
 
 class _Draw:
-    """Documents with the lowest ranks that fit the limits; documents named by labels are always kept."""
+    """The documents with the lowest ranks, within the limits; documents named by labels are always kept."""
 
     def __init__(self, documents: int, characters: int, wanted: Collection[str]) -> None:
         self._wanted = wanted

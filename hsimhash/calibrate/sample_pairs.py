@@ -1,8 +1,8 @@
 """Compare all pairs of texts in a sample with a profile, and keep the pairs that any rule considers near.
 
 Comparing is cheap: a tile of distances fits in the processor's cache, and 200 million pairs take seconds. Near pairs
-are listed so that they can be judged by their texts. If there are too many, a share that a hash chooses represents all
-of them.
+are listed so that they can be judged by their texts. If there are too many, a share chosen by a hash represents all of
+them.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class FalsePairs:
 
     @property
     def drawn(self) -> float:
-        """The number of pairs seen that no label names; only these show how many false pairs a collection has."""
+        """The number of seen pairs that no label names; only these show how many false pairs a collection has."""
         return self.seen - self.labelled
 
     def among(self, documents: int) -> tuple[float, float]:
@@ -53,6 +53,18 @@ class FalsePairs:
             return "unknown"
         expected, most = self.among(documents)
         return f"about {_rounded_up(expected)}" if self.drawn else f"fewer than {_rounded_up(most)}"
+
+    def sentence(self, documents: int) -> str:
+        """Say how many false pairs to expect in a collection, or why that is unknown."""
+        is_unsure = self.among(documents)[1] > documents
+        if not self.seen and is_unsure:
+            return (
+                f"It does not find any of the {self.of:,} pairs of unrelated documents in the sample, which is too "
+                f"small to estimate the number of false pairs in {documents:,} documents."
+            )
+        if not self.of or (not self.drawn and is_unsure):
+            return "The sample is too small to estimate the number of false pairs; compare more documents."
+        return f"Expect {self.in_words(documents)} false pairs in {documents:,} documents."
 
 
 def _rounded_up(number: float) -> str:
@@ -127,7 +139,12 @@ class Recommendation(NamedTuple):
     curve: Curve
     score: DistanceScore
     best_f1: float  # over all scores
-    is_default: bool = False  # whether this is what hsimhash does without options
+    default: tuple[Curve, DistanceScore] | None = None  # what hsimhash does without options, if that was tried
+
+    @property
+    def is_default(self) -> bool:
+        """Whether this is what hsimhash does without options."""
+        return self.default == (self.curve, self.score)
 
 
 def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool = False) -> Recommendation:
@@ -152,9 +169,10 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool =
     costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
     is_better = best.score.least_f1 > default.most_f1 + WITHIN
     is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
+    tried = (curve, default) if curve.profile == default_profile else None
     if not is_doubtful and (is_better or is_cheaper):
-        return best
-    return Recommendation(curve, default, best.best_f1, is_default=curve.profile == default_profile)
+        return best._replace(default=tried)
+    return Recommendation(curve, default, best.best_f1, tried)
 
 
 def _best(curves: Sequence[Curve]) -> Recommendation:

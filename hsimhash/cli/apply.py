@@ -10,17 +10,19 @@ import click
 
 from hsimhash import dedup as steps
 from hsimhash.cli.closing_messages import apply_ending, unread
-from hsimhash.cli.console import is_for_people, plural, say
+from hsimhash.cli.console import is_for_people, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.output_files import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.dedup import Applied
 from hsimhash.dedup.outputs import NAMES
+from hsimhash.errors import plural
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import COPIED_KINDS
 
-# Options that apply had before it read their values from DIR. Accepted for one more release if they agree with DIR.
+# Options that apply had before it started to read their values from DIR. They are accepted for one more release if they
+# agree with DIR.
 _OLD_OPTIONS = {
     "--format": "format",
     "--id-field": "id_field",
@@ -110,8 +112,8 @@ def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | Non
         contradictions.append(f"--field {fields[0]}")
     if contradictions:
         raise click.UsageError(
-            f"{contradictions[0]}: 'hsimhash dedup' read the inputs of {folder} differently; leave the option out, "
-            f"because apply reads it from {folder}"
+            f"{contradictions[0]} contradicts the options that 'hsimhash dedup' recorded in {folder}; omit it, because "
+            f"apply reads the options from there"
         )
 
 
@@ -122,11 +124,11 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
         return
     results = [folder / name for name in NAMES if (folder / name).exists()]
     if any(one.reads(path) for one in inputs) or (path.exists() and any(path.samefile(result) for result in results)):
-        raise click.BadParameter(f"{out} is an input: choose another file", param_hint="'--out'")
+        raise click.BadParameter(f"{out} is an input; choose another file", param_hint="'--out'")
 
 
 def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
-    """Raise if the suffix of FILE stands for a format that no input has, because lines are copied unchanged."""
+    """Raise if FILE's suffix stands for a format that no input has, because lines are copied unchanged."""
     suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
     if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
         refuse_format(out, "--out", list(dict.fromkeys(writes)))
@@ -137,6 +139,6 @@ def _report(count: Applied) -> None:
     if count.repeated:
         say(f"left out {plural(count.repeated, 'record')} with a duplicate id")
     if count.missing:
-        say(f"the inputs do not contain {plural(count.missing, 'document')} that dedup read")
+        say(f"missing from the inputs: {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
         say(f"left out {plural(count.rejected, 'invalid record')}{unread(count)}")

@@ -1,8 +1,8 @@
 """Interpret TEXT, FILE, FP and ID arguments, with the same rules for every command.
 
-1. An argument that is the path of a file means the text in that file.
+1. An argument that is a file path means the text in that file.
 2. Any other argument is a text, a fingerprint or a document id, depending on the command. It cannot be a text if it is
-   the path of a folder, or looks like the path of a missing file.
+   a folder path, or looks like the path of a missing file.
 3. The options --text, --file and --id are explicit, so rule 1 does not apply to their values.
 
 Files are read as `hsimhash ingest` reads them: compressed files are unpacked, and a page (.html, .htm) is reduced to
@@ -54,19 +54,19 @@ def _understood(word: str, otherwise: ArgumentKind) -> Named:
 
 
 def is_file(word: str) -> bool:
-    """Whether a word is the path of a file, or of a pipe."""
-    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (it may be any text)
+    """Whether a word is the path of a file or pipe."""
+    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (it can be any text)
 
 
 def refuse_missing_file(word: str) -> None:
     """Reject an argument that would be taken as a text but is a folder, or looks like the path of a missing file."""
-    if os.path.isdir(word):  # noqa: PTH112 (it may be any text)
-        raise click.UsageError(f"{word!r:.200} is a folder; pass --text if the argument is a text")
+    if os.path.isdir(word):  # noqa: PTH112 (it can be any text)
+        raise click.UsageError(f"{word!r:.200} is a folder; to use the argument itself as the text, pass --text")
     folder, name = os.path.split(word)
     is_name = not any(one.isspace() for one in name) and "://" not in word
     has_suffix = kind_by_name(name) or is_page_name(name) or packing_of(name) or name.endswith(_TEXT_SUFFIXES)
-    if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (it may be any text)
-        raise click.UsageError(f"there is no file {word!r:.200}; pass --text if the argument is a text")
+    if is_name and (has_suffix or (folder and os.path.isdir(folder))):  # noqa: PTH112 (it can be any text)
+        raise click.UsageError(f"no such file: {word!r:.200}; to use the argument itself as the text, pass --text")
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
@@ -83,8 +83,8 @@ def refuse_records(words: Iterable[str]) -> None:
     for word in words:
         if kind_by_name(word) and is_file(word):
             raise click.UsageError(
-                f"{word} holds many documents, not one text: pass its records on stdin with -, or pass --file to take "
-                f"the whole file as one text"
+                f"{word} contains many documents, not one text; pass - and send its records to stdin, or pass --file "
+                f"to use the whole file as one text"
             )
 
 
@@ -94,7 +94,9 @@ def fingerprint_in(word: str, form: str) -> int:
         return parse_fingerprint(word, format=form)
     except ValueError as error:
         told = in_shell(error)
-        if told.startswith("not a fingerprint"):
+        if os.path.isdir(word):  # noqa: PTH112 (it can be any text)
+            told = f"{word!r:.80} is a folder: pass its files"
+        elif told.startswith("not a fingerprint"):
             told = (
                 f"{word!r:.80} is neither a file nor a fingerprint: pass --text for a text, or --id for a document in "
                 f"the index"
@@ -116,7 +118,7 @@ def read_text(path: str, extract: str = "auto") -> str:
         with naming(name), nullcontext(sys.stdin.buffer) if path == STDIN else open_input(path) as file:
             data = unpacked_whole(file, packing_of(path))
         if len(data) > RECORD_LIMIT_BYTES:
-            raise HsimhashError(f"{name} is too long: a document can have at most {RECORD_LIMIT_BYTES >> 20} MiB")
+            raise HsimhashError(f"{name} is too large: a document can be at most {RECORD_LIMIT_BYTES >> 20} MiB")
         content = content_of_file(path, data, extract)
         return text_of_page(content.text, InputOptions(extract=extract)) if content.is_page else content.text
     except (ValueError, DamagedInputError) as error:

@@ -56,7 +56,7 @@ _RUN_BYTES = 500  # approximate memory per document while a run is sorted
 @click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def bulk_load_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -87,7 +87,7 @@ def bulk_load_command(
     occurs twice, the last document is kept. Run the same command again to resume; send a stream again from its
     beginning.
 
-    Texts are fingerprinted with the profile of the index. To use word weights that 'hsimhash fit' learnt from your own
+    Texts are fingerprinted with the index's profile. To use word weights that 'hsimhash fit' learnt from your own
     texts, create the index with --profile auto-3:rarity=TABLE.
 
     With --print-commands, bulk-load prints the two commands that load the files instead of running them. Run them, then
@@ -98,7 +98,7 @@ def bulk_load_command(
     found = inputs_of(inputs, reading)
     is_stream = any(one.is_stream for one in found)
     if print_commands and is_stream:
-        raise click.UsageError("--print-commands needs inputs that can be read again: write the stream to a file")
+        raise click.UsageError("--print-commands needs inputs that can be read twice; save the stream to a file first")
     job = _job_folder(settings, found, stage)
     told, workers = list[str](), settings.workers or os.cpu_count() or 1
     tell = told.extend if print_commands else None
@@ -124,5 +124,5 @@ def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path
     job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
     check_job(job)
     if "://" not in stage and Path(stage).absolute() == job.absolute():
-        raise click.UsageError(f"--stage and --job are the same folder, {stage}: choose another folder for one of them")
+        raise click.UsageError(f"--stage and --job are the same folder, {stage}; choose another folder for one of them")
     return job

@@ -11,7 +11,7 @@ from hsimhash.calibrate import CalibrateOptions, Calibration
 from hsimhash.calibrate.options import SAMPLED
 from hsimhash.calibrate.scores import DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
-from hsimhash.cli.console import plural, print_json, print_table, say, watching
+from hsimhash.cli.console import print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -19,6 +19,7 @@ from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, u
 from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
 from hsimhash.dedup.report_texts import date_of
+from hsimhash.errors import plural
 from hsimhash.files import replace_file
 
 REJECTS_SHOWN = 10
@@ -95,8 +96,8 @@ def calibrate_command(
     With fewer than 200 labelled near pairs, or if no label says that a pair is not near, calibrate keeps the default
     distance. It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than
     .01, or its F1 is at most .01 lower and its queries cost at least 20 % less. If a distance finds no false pairs in
-    the sample, calibrate prints only an upper bound on their number in a collection of N documents, and assumes the
-    most for other choices and none for the defaults.
+    the sample, calibrate can only give an upper bound on their number in a collection of N documents. To decide, it
+    assumes that the defaults have none, and that other choices have as many as the bound allows.
 
     --report writes a page with plots, all numbers, and example pairs of your documents.
     """
@@ -142,8 +143,8 @@ def _rejected(found: Calibration) -> ExitCode:
 
 
 def _print_tables(found: Calibration) -> None:
-    """Print the scores of what a query finds by each profile, and those of the recommendation."""
-    usual = {one.profile: one for one in found.curves}  # the last way of each profile is that of a query
+    """Print each profile's scores when used in a query, and the scores of the recommendation."""
+    usual = {one.profile: one for one in found.curves}  # each profile's last way is the one that queries use
     curves = [one for one in found.curves if one in (usual[one.profile], found.choice.curve)]
     print_table(
         ["bits>", *(f"{one.profile}{'' if one is usual[one.profile] else f', {one.way}'}>" for one in curves)],

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.console import print_line, say
 from hsimhash.cli.output_files import PACKED_OUTPUTS
+from hsimhash.errors import plural
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, suffix_of
 from hsimhash.inputs.lines import STDIN, packing_of
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from hsimhash.dedup import Applied, DedupSummary
     from hsimhash.load import Summary
 
-MOST_WORDS = 30  # maximum number of inputs to repeat in a command; if there are more, it shows INPUT…
+MOST_WORDS = 30  # maximum number of inputs to repeat in a command; with more, the command shows INPUT…
 
 
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
-    """Print what a dedup found, and how to apply it to its inputs."""
+    """Print what dedup found, and how to apply the result to the inputs."""
     totals, folder = summary.totals, summary.folder
     if not totals.documents:
         print_line("Read 0 documents: the inputs do not contain any.")
@@ -58,7 +59,7 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
 
 
 def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: bool) -> None:
-    """Print what an apply wrote to a file, and how to index it."""
+    """Print what apply wrote to a file, and how to index that file."""
     left = f", left out {count.left_out:,}" if count.left_out else ""
     print_line(f"Wrote {plural(count.written, 'document')} to {shell_word(out)}{left}.")
     if count.repeated or count.rejected:
@@ -66,7 +67,7 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
         told = (f"{plural(number, noun)} {why}".rstrip() for number, noun, why in also if number)
         print_line(f"Left out {' and '.join(told)}{unread(count)}.")
     if count.missing:
-        print_line(f"The inputs do not contain {plural(count.missing, 'document')} that dedup read.")
+        print_line(f"Missing from the inputs: {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
         reading = replace(reading, format="auto") if suffix_of(out) else reading  # the name determines the format
         tell_next("ingest", out, *reading.flags, "--store", "lmdb://index")
@@ -83,14 +84,14 @@ def unread(count: Applied) -> str:
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
-    """Print what an ingest added to an index, and how to query one of its documents."""
+    """Print what ingest added to an index, and how to query one of its documents."""
     counts = summary.counts
     if summary.is_repeated:
         print_line("These inputs were already ingested, so nothing was read. Pass --fresh to ingest them again.")
     else:
         print_line(f"Read {plural(counts.documents, 'document')}: {', '.join(_shares(summary))}.")
     if counts.replaced:
-        print_line(f"A later record with the same id replaced {plural(counts.replaced, 'document')}.")
+        print_line(f"Later records with the same id replaced {plural(counts.replaced, 'document')}.")
     _tell_lists(summary.job, counts.rejected, counts.short, "left out")
     if summary.tags:
         listed = "The skipped documents and their" if counts.duplicates else "The"
@@ -109,20 +110,18 @@ def _shares(summary: Summary) -> list[str]:
 
 
 def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOptions, page: Path | None) -> None:
-    """Print the recommendation, and how to use it for a dedup or an index."""
-    curve, score, best_f1, is_default = found.choice
+    """Print the recommendation, and how to use it for dedup or for an index."""
+    curve, score, best_f1, _ = found.choice
     way = "on the labelled pairs" if found.is_labelled else f"in a collection of {found.documents:,} documents"
     print_line(
         f"recommended: {curve.profile}, by {curve.way}, within {plural(score.distance, 'bit')}"
-        f"{' (the defaults)' if is_default else ''}."
+        f"{' (the defaults)' if found.choice.is_default else ''}."
     )
     f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
-    documents = found.documents
-    if not score.false_pairs.of or (not score.false_pairs.drawn and score.false_pairs.among(documents)[1] > documents):
-        print_line("The sample is too small to estimate the number of false pairs; compare more documents.")
-    else:
-        print_line(f"{documents:,} documents have {score.false_pairs.in_words(documents)} false pairs.")
+    if found.reason:
+        print_line(found.reason)
+    print_line(score.false_pairs.sentence(found.documents))
     if found.caveat:
         print_line(found.caveat)
     for label, learnt in found.learnt.items():
@@ -130,14 +129,14 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     if page is not None:
         tell_report(page)
     flags = found.flags
-    dedup_flags = ["--profile", flags.profile, "--distance", str(score.distance)]
-    dedup_flags += shlex.split(f"{flags.query} {flags.dedup}")
+    dedup_flags = shlex.split(flags.for_dedup(score.distance))
     tell_next("dedup", *_given(names), "--out", "result", *reading.flags, *dedup_flags)
     if flags.fit:
         tell_next("fit", *_given(names), *reading.flags, *shlex.split(flags.fit), title="  or")
     tell_next(
         "create-table", "--store", "lmdb://index", *shlex.split(flags.create), title=" and" if flags.fit else "  or"
     )
+    tell_next("ingest", *_given(names), *reading.flags, "--store", "lmdb://index", title=" and")
 
 
 def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> None:
@@ -147,9 +146,9 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
         if first := first_reject(path):
             print_line(f"The first: {first}")
     if short:
-        verb = "is" if short == 1 else "are"
+        verb = "was" if short == 1 else "were"
         print_line(
-            f"{plural(short, 'document')} {verb} too short to compare, and {what_of_short}: see "
+            f"{plural(short, 'document')} {verb} too short to compare and {verb} {what_of_short}: see "
             f"{shell_word(folder / 'short.jsonl')}."
         )
 

@@ -47,7 +47,7 @@ def completion_command(what: str, shell: str | None) -> None:
         return
     shell = shell or Path(os.environ.get("SHELL", "")).name
     if shell not in SHELLS:
-        raise click.UsageError(f"unknown shell {shell!r:.40}: run 'hsimhash completion install' with bash, zsh or fish")
+        raise click.UsageError(f"unknown shell {shell!r:.40}; pass bash, zsh or fish to 'hsimhash completion install'")
     _install(shell)
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import click
 
 from hsimhash.cli.standard_streams import writing_stdout
+from hsimhash.errors import plural
 from hsimhash.progress import UNWATCHED, Observer, Progress
 
 PROGRESS_INTERVAL_S = 10.0  # between two progress lines if stderr is not a terminal
@@ -53,7 +54,7 @@ def print_json(value: object) -> None:
 
 
 def is_for_people(as_json: bool) -> bool:
-    """Whether to print for people: without --json, if stdout is a terminal."""
+    """Whether to print for people: stdout is a terminal, and --json was not passed."""
     return not as_json and sys.stdout.isatty()
 
 
@@ -113,11 +114,6 @@ def size(count: int) -> str:
     while value >= 1024 and unit + 1 < len(_UNITS):
         value, unit = value / 1024, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return `1 document`, `2,000 documents`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import click
 
 from hsimhash import dedup as steps
 from hsimhash.cli.closing_messages import dedup_ending, say_rejected
-from hsimhash.cli.console import is_for_people, plural, print_json, say, watching
+from hsimhash.cli.console import is_for_people, print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -34,6 +34,7 @@ from hsimhash.cli.options import (
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup import DedupOptions, DedupSummary, Method, PairsListed
 from hsimhash.dedup.options import METHODS
+from hsimhash.errors import plural
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
@@ -134,7 +135,7 @@ pairs_option = click.option(
 @click.option("--overwrite", is_flag=True, help="Replace existing results in DIR.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def dedup_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -174,7 +175,8 @@ def dedup_command(
 
     --against also compares the documents with an index, using its profile and distance. Documents that match a stored
     document are dropped. The matches table lists the nearest match of each dropped document, or, with --pairs all,
-    every match. Stored documents whose ids occur in the inputs are ignored; such inputs are kept rather than new ones.
+    every match. Stored documents whose ids occur in the inputs are ignored; the inputs with these ids are kept rather
+    than new ones.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     reading = reading_of(settings, fingerprint_field, index_url=against)
@@ -214,7 +216,7 @@ def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> E
     if summary.totals.rejected and not is_told:
         say_rejected(summary.totals.rejected, summary.folder / "rejects.jsonl")
     if split := summary.totals.split:
-        say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents split into stars")
+        say(f"split {plural(split, 'component')} of more than {options.max_cluster_size:,} documents into stars")
     if not is_told:
         print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.totals.rejected else ExitCode.DONE

@@ -152,7 +152,7 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: TextPair) -> None:
     match = outcome.found[pair]
     console.print(f"{kind} ({sample.PAIR_KINDS[kind]}), distance {match.distance} bits", style="bold")
     alike = (
-        "one does not have a sketch"
+        "one of them does not have a sketch"
         if match.similarity is None
         else f"about {match.similarity:.0%} alike, judging by their sketches"
     )
@@ -195,7 +195,7 @@ def _print_score(console: Console, outcome: DemoOutcome) -> None:
     keyed = Counter(outcome.truth[pair] for pair in outcome.right if outcome.found[pair].found_by == "key")
     table = Table(box=None, pad_edge=False, header_style="cyan")
     table.add_column("true pairs")
-    table.add_column("what was done")
+    table.add_column("description")
     for title in ("pairs", "found", "by key alone", "recall"):
         table.add_column(title, justify="right")
     for kind, meaning in sample.PAIR_KINDS.items():
@@ -214,16 +214,16 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
     """Print what was wrong or missed, and what the sketches kept out."""
     right = set(outcome.right)
     for first, second in (pair for pair in outcome.found if pair not in right):
-        console.print(f"Found, but not the same: {first}, {second} (same form, different facts).")
+        console.print(f"False positive: {first}, {second} (same form, different facts).")
     true = sum(pair in outcome.truth for pair in outcome.refuted)
     if outcome.refuted:
         console.print(
-            f"Without sketches {len(outcome.refuted)} more pairs would be found, {true} of which "
+            f"Without sketches, {len(outcome.refuted)} more pairs would be found; {true} of them "
             f"{'is' if true == 1 else 'are'} true."
         )
     if missed := len(outcome.truth.keys() - right):
         console.print(
-            f"The {missed} pairs missed are more than {index.distance} bits apart and have different keys, or their "
+            f"The {missed} missed pairs are more than {index.distance} bits apart and have different keys, or their "
             f"sketches differ: in texts this short, a changed word or an added line makes a big difference."
         )
 

@@ -62,12 +62,12 @@ def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object
 
 def _print_table(table: TableFacts) -> None:
     if table.families is None:
-        print_line("families: the gateway does not report their settings")
+        print_line("column families: the gateway does not report their settings")
     else:
         names = dict.fromkeys(name for settings in table.families.values() for name in settings)
         rows = [(name, *(settings.get(name, "") for settings in table.families.values())) for name in names]
         print_table(("setting", *(f"family {name}" for name in table.families)), rows)
-        for deviation in table.deviations or ["all settings are as create-table sets them"]:
+        for deviation in table.deviations or ["all settings match those of create-table"]:
             print_line(deviation)
     print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
 
@@ -92,7 +92,7 @@ def status_command(settings: Settings, as_json: bool) -> None:
     region divided by the mean. If it is above 2, create a new table with 'create-table --splits-from'. Hot buckets have
     more than 100 rows in the samples. status also shows what region servers report on their info port (16030, or
     info_port= in the URL): the store files of each region, its requests since it was opened, and for each server the
-    percentage of local files and of cache hits.
+    percentages of local files and cache hits.
     """
     with open_index(settings) as index:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None
@@ -108,13 +108,13 @@ def status_command(settings: Settings, as_json: bool) -> None:
         return
     shown = {name: value for name, value in facts.items() if not isinstance(value, list)}
     if isinstance(free := own.get("free_bytes"), int) and isinstance(size := own["file_bytes"], int):
-        shown["free_pages"] = f"{free / size:.0%} of the file; later writes reuse them, 'hsimhash compact' removes them"
+        shown["free_pages"] = f"{free / size:.0%} of the file; later writes reuse them; 'hsimhash compact' removes them"
     print_fields(shown)
     if survey:
         _print_survey(survey)
     for crowd in crowds:
         print_line(
-            f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
+            f"crowded fingerprint: {crowd.fingerprint:016x}: at least {crowd.documents:,} documents, "
             f"about {crowd.share:.0%} of all documents"
         )
 
@@ -135,10 +135,10 @@ def _print_survey(found: Survey) -> None:
         )
         for counted in found.regions
     ]
-    print_table(("region", "server", "rows>", "to mean>", "store files>", "requests>"), rows)
+    print_table(("region", "server", "rows>", "ratio to mean>", "store files>", "requests>"), rows)
     servers = [
         (one.server, *map(_percent, (one.local_percent, one.cache_hit_percent)), one.problem) for one in found.servers
     ]
     print_table(("region server", "files local>", "cache hits>", "info port"), servers)
     for prefix, count in found.hot_buckets:
-        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows seen")
+        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows in the samples")

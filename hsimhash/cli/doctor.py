@@ -40,10 +40,9 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 
     doctor prints a line per check: ok, warn or fail. For an embedded index, it checks the folder, the record, the
     writer, free pages and the disk. On HBase, it checks each gateway, the table and its settings, the record, the
-    regions and the round trips. With --write, it also checks the clock of each server, and that the server accepts a
-    write. On PostgreSQL, it checks the server, the user's privileges, durability, vacuum and the tables. On Redis, it
-    checks the server, persistence, eviction, memory and the record. The last lines are settings to paste into
-    hsimhash.yaml.
+    regions and the round trips. With --write, it also checks each server's clock, and that the server accepts a write.
+    On PostgreSQL, it checks the server, the user's privileges, durability, vacuum and the tables. On Redis, it checks
+    the server, persistence, eviction, memory and the record. The last lines are settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 unreachable, 5 no index, 6 something else failed.
     """
@@ -60,7 +59,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
         checks = [{"name": one.name, "status": one.status, "message": one.message} for one in found]
         is_well = code == ExitCode.DONE
         print_json({"url": settings.store, "is_well": is_well, "signed_by": signer_name(), "checks": checks})
-    elif not is_quick:
+    elif any(check.record for check in found) and not is_quick:
         _print_settings(settings, found)
     return code
 

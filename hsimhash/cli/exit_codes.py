@@ -63,7 +63,7 @@ def message_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = errors.in_shell(error.strerror)
         text = f"{error.filename}: {reason}" if error.filename is not None else reason
-        # A text that is not from the operating system already includes a remedy.
+        # A message that is not from the operating system already includes a remedy.
         if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):
             text += f"; {limit}"
     elif isinstance(error, MemoryError):
@@ -74,15 +74,16 @@ def message_of(error: Exception) -> str:
         text = errors.in_shell(error)
     else:
         text = (
-            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug; 'hsimhash -v …' shows where"
+            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug; "
+            f"run 'hsimhash -v …' for a traceback"
         )
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
-        text += "; the current folder was deleted: change to an existing one"
+        text += "; the current folder was deleted; change to an existing one"
     return " ".join(text.splitlines())
 
 
 def _limit(error: OSError) -> str | None:
-    """Return the remedy for an error that reports a reached system limit, or None for any other error."""
+    """Return the remedy if an error means that a system limit was reached; otherwise return None."""
     if isinstance(error, BlockingIOError) and error.filename is None:  # from fork(); other calls name a file
         return errors.MORE_PROCESSES
     return errors.LIMITS.get(error.errno or 0)
@@ -115,7 +116,7 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
 def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     """Raise `KeyboardInterrupt`, and end the process `END_S` later if it is still waiting, such as for a dead server.
 
-    Ending it is like killing it: acknowledged writes are kept, and jobs can be resumed.
+    Ending it is no worse than killing it: acknowledged writes are kept, and jobs can be resumed.
     """
     signal.signal(signal.SIGALRM, _end)
     signal.setitimer(signal.ITIMER_REAL, END_S)

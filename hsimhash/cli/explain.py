@@ -33,7 +33,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.store import default_backend
 
 PLANNED = 1_000_000  # assumed number of documents if there is no index
-WIDE_COLUMNS = 110  # minimum width of a terminal to show the ends of buckets
+WIDE_COLUMNS = 110  # minimum terminal width for showing the ends of buckets
 
 
 @click.command("explain", cls=Command)
@@ -62,7 +62,7 @@ def explain_command(
              hsimhash explain --id https://example.org/a --store lmdb://pages
              hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
 
-    If an argument is the path of a file, explain uses the text in it. Otherwise a single argument must be a
+    If an argument is a file path, explain uses the text in the file. Otherwise a single argument must be a
     fingerprint: 16 hex digits, 0x…, or decimal, with -- before a negative number. With two arguments, each is an id if
     the --store index has a document with that id; otherwise a fingerprint if it looks like one; otherwise, without
     --store, a text. Use --id, --text or --file to be explicit.
@@ -89,7 +89,7 @@ def explain_command(
         _explain_query(settings, named[0], as_json=as_json)
         return
     if [one.value for one in named if one.kind == "file"] == ["-", "-"]:
-        raise click.UsageError("stdin can be read only once: pass one of the two as a file or a text")
+        raise click.UsageError("stdin can be read only once; pass one of the two documents with --file or --text")
     found = _two(settings, named)
     print_json(found.to_json()) if as_json else _print_two(found)
     if any(one.kind == "file" for one in named) and not _has_store(settings):
@@ -100,8 +100,9 @@ def _say_which_weights(profile: str) -> None:
     """Print a hint if `dedup` would have used other word weights for the same files."""
     if Profile.named(profile).can_be_fitted:
         say(
-            f"explain used the word weights of general text; dedup learns its own from {LEAST_DOCUMENTS} documents or "
-            f"more: to use those, run 'hsimhash fit' and pass --profile {with_option(profile, 'rarity=TABLE')}"
+            f"explain used word weights for general text, but dedup learns its own from {LEAST_DOCUMENTS} "
+            f"or more documents; to use such weights, run 'hsimhash fit' and pass "
+            f"--profile {with_option(profile, 'rarity=TABLE')}"
         )
 
 
@@ -115,7 +116,7 @@ def _opened(settings: Settings) -> HSimIndex:
     except IndexNotFoundError as error:
         if _has_store(settings):
             raise
-        message = "with one document, explain shows what a query reads: pass --store, or a second document"
+        message = "with one document, explain needs an index to query; pass --store, or a second document"
         raise click.UsageError(message) from error
 
 
@@ -157,7 +158,7 @@ def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
         with open_index(settings) as index:
             return _explained(settings, named, index.profile, index.cover(settings.max_distance), index)
     if any(one.kind == "id" for one in named):
-        raise click.UsageError("--id names a document in an index: pass the index with --store")
+        raise click.UsageError("--id names a document in an index; pass the index with --store")
     record, profile = wanted_record(settings, settings.max_distance), Profile.named(settings.profile)
     return _explained(settings, named, profile, cover(record.layout, record.reach, PLANNED, default_backend().prices))
 
@@ -183,7 +184,8 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
             if is_file(named.value):
                 raise
             raise HsimhashError(
-                f"{in_shell(error)}, and there is no such file; pass --text if the argument is a text"
+                f"{in_shell(error)}, and there is no such file; to compare texts, pass each one with --text, "
+                f"or save it in a file and pass --file"
             ) from error
     text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
     name = f"file {named.value}" if named.kind == "file" else f"text {named.value:.40}"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import plural, say, watching
+from hsimhash.cli.console import say, watching
 from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import MOST_SHARDS, shard_option
 from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
+from hsimhash.errors import plural
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
 
@@ -101,7 +102,7 @@ def export_command(
         _export_shards(settings, output, shards, form or "jsonl", workers, shard, overwrite=overwrite)
         return
     if shard is not None:
-        raise click.UsageError("--shard needs --shards: pass --shards N, or leave --shard out")
+        raise click.UsageError("--shard needs --shards; pass --shards N, or leave --shard out")
     form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
     if backend_of(settings.store).is_own_file(settings.store, Path(output)):
@@ -137,9 +138,11 @@ def _form(output: str, form: str | None) -> str:
 def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwrite: bool) -> None:
     """Reject options that do not apply to a single file of lines."""
     if workers is not None:
-        raise click.UsageError("--workers is for --shards; leave it out")
+        raise click.UsageError("--workers is only for --shards; leave it out")
     if form not in ("jsonl", "tsv", "parquet"):
-        raise click.UsageError(f"--format {form} is for --shards; FILE is compressed if its name ends in .gz or .zst")
+        raise click.UsageError(
+            f"--format {form} is only for --shards; FILE is compressed if its name ends in .gz or .zst"
+        )
     if form == "parquet" and output.endswith((".gz", ".zst")):
         raise click.UsageError(f"--output {output}: Parquet is already compressed; choose a name that ends in .parquet")
     if not overwrite:
@@ -169,7 +172,7 @@ def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[
         for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                write(codecs.BOM_UTF8)  # readers drop a first byte order mark, which would be the start of the id
+                write(codecs.BOM_UTF8)  # readers drop the first byte order mark; this keeps the one in the id
             write(line)
     return done
 
@@ -191,9 +194,11 @@ def _export_shards(
 ) -> None:
     refuse_flags(settings.store, "--shards")
     if output == "-":
-        raise click.UsageError("--shards writes files; name their folder with --output")
+        raise click.UsageError("--shards cannot write to stdout; pass a folder with --output")
     if overwrite:
-        raise click.UsageError("--shards does not overwrite files; choose another folder, or delete this one first")
+        raise click.UsageError(
+            "--shards cannot be combined with --overwrite; choose another folder, or delete this one first"
+        )
     with open_index(settings):  # reports problems once, not in every process
         pass
     with watching("export") as observer:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hsimhash.cli.console import plural, say
+from hsimhash.cli.console import say
 from hsimhash.cli.output_files import complete, written
-from hsimhash.extras import arrow_needed
+from hsimhash.errors import plural
+from hsimhash.extras import arrow_needed, install_command
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import opened_index
 from hsimhash.processes import Workers, completed
@@ -51,7 +52,9 @@ def export_shards(
         ValueError: The folder contains something else, or a package is missing.
     """
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or choose another --format")
+        raise ValueError(
+            f"Parquet needs pyarrow; install it with {install_command('parquet')}, or choose another --format"
+        )
     files = [ExportFile(url, number, count, folder.absolute(), form) for number in range(count)]
     _begin(files[0])
     mine = [one for one in files if shard is None or shard.has(one.number)]
@@ -81,7 +84,7 @@ def _begin(first: ExportFile) -> None:
             os.link(draft, path)
         except FileExistsError:
             pass
-        except OSError:  # a file system without links
+        except OSError:  # the file system does not support links
             draft.replace(path)
         draft.unlink(missing_ok=True)
     begun = json.loads(path.read_text(encoding="utf-8"))

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import plural
 from hsimhash.cli.exit_codes import message_of
 from hsimhash.cli.output_files import complete
 from hsimhash.cli.standard_streams import check_stdin
-from hsimhash.errors import HsimhashError, in_shell
+from hsimhash.errors import HsimhashError, in_shell, plural
 
 if TYPE_CHECKING:
     from hsimhash.fingerprint.bits import Uint64s
@@ -62,7 +61,7 @@ class Finder:
     given: str  # example fingerprints
     blocks_must_be: str  # operator that compares blocks with the distance
     computing: str
-    writing: str  # word for the results in the message about a file
+    writing: str  # word for the results in the message about writing a file
     lines_of: str  # name of the function in `simhash_cpp_format` that returns the lines
 
 
@@ -235,7 +234,7 @@ def _write(name: str, what: str, lines: Iterator[bytes]) -> None:
 
 
 def _searched(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines. Errors of the search are not reported as errors of the output."""
+    """Yield the lines. Errors in the search are not reported as output errors."""
     try:
         yield from lines
     except OSError as error:

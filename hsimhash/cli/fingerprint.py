@@ -42,7 +42,7 @@ def fingerprint_command(
              hsimhash fingerprint "A text of some length" --features
              hsimhash fingerprint - --profile zh-1 < pages.jsonl
 
-    If an argument is the path of a file, fingerprint reads the text from it. Any other argument is itself the text.
+    If an argument is a file path, fingerprint reads the text from the file. Any other argument is itself the text.
     Compressed files are unpacked, and for HTML pages only the main text is used.
 
     With -, fingerprint reads one JSON object per line from stdin: {"text": …, "id": …}. It prints JSON lines with
@@ -55,7 +55,7 @@ def fingerprint_command(
     """
     named = [*understood(words, "text"), *by_options(texts=texts, paths=paths)]
     if not named or ("-" in words and len(named) > 1):
-        raise click.UsageError("nothing to fingerprint: pass files or texts, or only - for JSON lines on stdin")
+        raise click.UsageError("expected files or texts, or - alone to read JSON lines from stdin")
     refuse_records(words)
     profile = Profile.named(settings.profile)
     warn_of(profile)

@@ -7,6 +7,7 @@ import click
 from hsimhash.cli.console import print_line
 
 FEW = 8  # up to this many options are not grouped
+_OTHER_NAMES = {"--from": "--store", "--port": "--listen", "--url": "--store"}  # names that other programs use
 
 # The groups of options in long help texts, by parameter name. Options without a group come last.
 _GROUPS = {
@@ -35,6 +36,23 @@ _REST, _HELP_ALONE = "Advanced", "Help"
 
 class Command(click.Command):
     """A command whose help shows its options in groups if there are many."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments; say what a missing option is for, and suggest our name for one that other programs have."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            option = error.param
+            if not isinstance(option, click.Option):
+                raise
+            name = f"{option.opts[0]} {option.make_metavar(ctx)}"
+            raise click.MissingParameter(option.help, ctx=error.ctx, param=option, param_hint=repr(name)) from None
+        except click.NoSuchOption as error:
+            own = _OTHER_NAMES.get(error.option_name)
+            if own is None or not any(own in one.opts for one in self.get_params(ctx)):
+                raise
+            message = f"No such option {error.option_name!r}. Did you mean {own!r}?"
+            raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in groups."""

@@ -101,7 +101,7 @@ def _fingerprint(key: bytes, member: bytes) -> int:
         value = -1
     if not 0 <= value < 1 << 64:
         raise ValueError(
-            f"member {member[:40]!r} of set {key[:80]!r} is not a fingerprint in hex; select the sets of fingerprints "
-            f"with --match"
+            f"member {member[:40]!r} of set {key[:80]!r} is not a fingerprint in hex; pass --match to select "
+            f"only the sets of fingerprints"
         )
     return value

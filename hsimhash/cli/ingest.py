@@ -71,7 +71,7 @@ from hsimhash.store import backend_of
 @click.option("--fresh", is_flag=True, help="Start over, even if an earlier run made progress or finished.")
 @json_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def ingest_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -97,17 +97,19 @@ def ingest_command(
     An INPUT is a text (.txt, .md) or web page (.html); JSON lines or a JSON array (.jsonl, .json); a table with column
     names (.csv, .parquet); lines with an id, a tab, and a text or fingerprint (.tsv); a web archive (.warc, .wet); a
     folder of any of these; or - for stdin. All formats except Parquet can be compressed (.gz, .zst, .bz2, .xz). URLs
-    such as s3://, hdfs:// and https://, and patterns with *, are read through fsspec. A record can have at most 16 MiB.
+    such as s3://, hdfs:// and https://, and patterns with *, are read through fsspec. A record can be up to 16 MiB in
+    size.
 
     For HTML pages, only the main text is used, or all visible text with --extract none. Pages without text are listed
     in short.jsonl. From web archives, ingest reads pages and plain texts with status 200, and all texts in .wet files.
 
     By default, all documents are added, and they become visible when the command ends. With --on-duplicate skip, a
-    document is left out if it is near an earlier document in the index or in this run. With tag, it is added. Both list
-    the nearest match (--tags). A document whose id is already in the index replaces the stored one.
+    document is left out if it is near an earlier document in the index or in this run. With tag, it is added. Both
+    write the document's nearest match to a file (see --tags). A document whose id is already in the index replaces the
+    stored one.
 
     On LMDB and PostgreSQL, skip and tag are always exact. On HBase and Redis, they are exact as long as no other
-    process writes. With --claim, skip stays exact if all writers use --claim.
+    process writes. With --claim, skip is exact as long as all writers use --claim.
 
     With profiles such as auto-3, ingest learns how rare each word is when it creates an index; it reads the INPUTs
     twice to do so. It does not learn from streams or from fewer than 100 documents. The learnt weights do not change
@@ -123,6 +125,8 @@ def ingest_command(
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     with _index(settings, found, options, fit, quiet=quiet) as index:
+        if options.on_duplicate == "add" and settings.max_distance not in (None, index.distance):
+            say(f"the index keeps its distance of {index.distance}; here, --distance is only for skip and tag")
         return _ingest(index, found, options, quiet=quiet, as_json=as_json)
 
 
@@ -177,7 +181,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
         if profile.learnt:
             say(f"word weights: {profile.learnt}")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
-            say(f"assuming that profile {profile.name} made the fingerprints; pass --profile if another one did")
+            say(f"assuming that the fingerprints were made with profile {profile.name}; pass --profile if not")
     return _opened(settings, fit)
 
 

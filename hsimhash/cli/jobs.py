@@ -16,9 +16,9 @@ from typing import Any
 import click
 
 from hsimhash.cli.closing_messages import ingest_ending, say_rejected
-from hsimhash.cli.console import is_for_people, plural, print_json, say
+from hsimhash.cli.console import is_for_people, print_json, say
 from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, plural
 from hsimhash.index import HSimIndex
 from hsimhash.load import Summary
 from hsimhash.store import backend_of
@@ -30,7 +30,7 @@ _CONTINUES = (
     "run the same command again to resume",
     "send the whole stream again with the same command",
 )  # indexed by `is_stream`
-BATCH_S = 2.5  # time for the current batch after a request to stop
+BATCH_S = 2.5  # time for the current batch to end after a request to stop
 
 walk_workers_option = click.option(
     "--workers",
@@ -72,7 +72,7 @@ def walks_ranges(store: str) -> bool:
 
 
 def refuse_walk(store: str, *given: object) -> None:
-    """Reject the options of a walk if the store does not walk in ranges."""
+    """Reject options for walking if the store does not walk in ranges."""
     if not walks_ranges(store) and any(one is not None for one in given):
         raise click.UsageError(f"--workers, --job and --shard are only for an index on HBase, not for {store}")
 
@@ -92,7 +92,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None
-        with suppress(HsimhashError):  # everything is written, so a server that fails now does no harm
+        with suppress(HsimhashError):  # everything is written, so it does not matter if a server fails now
             first = next(index.documents(), None)
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
@@ -101,7 +101,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         if summary.rejects:
             say_rejected(summary.counts.rejected, summary.rejects)
         if replaced := summary.counts.replaced:
-            say(f"{plural(replaced, 'document')} replaced by a later record with the same id")
+            say(f"later records with the same id replaced {plural(replaced, 'document')}")
         print_json(summary.to_json())
     if summary.rejects and not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
         _hint(summary.rejects)
@@ -113,7 +113,7 @@ def _hint(rejects: Path) -> None:
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("these records are not JSON; if lines have an id, a tab and a text, pass --format tsv")
+        say("these records are not JSON; if each line has an id, a tab and a text, pass --format tsv")
 
 
 @contextmanager

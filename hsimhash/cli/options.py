@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hsimhash.settings import Loaded
     from hsimhash.settings import Settings as Settings
 else:
-    Settings = object  # a name for annotations: importing pydantic would double the time of --help
+    Settings = object  # a name for annotations: importing pydantic would double the time that --help takes
 
 Function = Callable[..., object]
 _OLD_DISTANCE, _OLD_EXCLUSIVE = "old_max_distance", "old_exclusive"
@@ -78,7 +78,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--store",
         metavar="URL",
         help="URL of the index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-        "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, or tables://folder (read-only).",
+        "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name, or tables://folder (read-only). "
+        "Default: lmdb://hsimhash-index.",
     ),
     "layout": click.option(
         "--layout",
@@ -329,7 +330,7 @@ def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Set
 
 
 def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
-    """Open the index that the settings name. A layout or profile that was set explicitly must match the index.
+    """Open the index named in the settings. A layout or profile that was set explicitly must match the index.
 
     Args:
         settings: Settings with the URL of the index.
@@ -362,7 +363,7 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
 
 
 def create_index(settings: Settings, ttl_s: int | None = None, profile: Profile | None = None) -> None:
-    """Create the index that the settings name, with their layout, profile and distance."""
+    """Create the index named in the settings, with the layout, profile and distance given there."""
     refuse_memory(settings)
     profile = profile or Profile.named(settings.profile)
     warn_of(profile)
@@ -437,7 +438,7 @@ def refuse_memory(settings: Settings) -> None:
 def reading_of(
     settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
 ) -> InputOptions:
-    """Return how to read inputs, for the profile of the index at `index_url` or, without one, that of the settings."""
+    """Return how to read inputs, with the profile of the index at `index_url` or, without one, that of the settings."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -469,7 +470,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints in a file: one per line, alone or after a tab. `flag` is the option for it."""
+    """Return the fingerprints in a file: one per line, alone or after a tab. `flag` is the option for the file."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
     if not words:

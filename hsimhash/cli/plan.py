@@ -8,17 +8,18 @@ from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import print_json, print_line, print_table, size
+from hsimhash.cli.console import print_json, print_line, print_table, say, size
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.cover import MOST_DISTANCE
-from hsimhash.errors import in_shell
+from hsimhash.errors import in_shell, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 
+LEAST_SAMPLED = 10_000  # a smaller sample gets a warning
 MOST_DOCUMENTS = 10**15  # beyond this, tables and sizes are no longer readable
 
 
@@ -77,14 +78,19 @@ def plan_command(
     that kind of store.
 
     The layout determines how many rows a document takes, and how many buckets and candidates a query reads. A query
-    beyond the distance of the layout also reads neighbouring buckets. If the profile makes keys, rows and reads include
-    one for each part of a key.
+    beyond the layout's distance also reads neighbouring buckets. If the profile makes keys, rows and reads include one
+    for each part of a key.
 
     Times are for one query and one added document together, with everything in memory. Sizes assume ids of 35 bytes; on
     HBase they are for one uncompressed replica. Without a sample, plan assumes that fingerprints are uniformly
     distributed; real fingerprints are skewed.
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
+    if fingerprints is not None and len(fingerprints) < LEAST_SAMPLED:
+        say(
+            f"{sample} has only {plural(len(fingerprints), 'fingerprint')}: in a sample this small, a few "
+            f"near-duplicates look like hot buckets; use {LEAST_SAMPLED:,} or more"
+        )
     profile = Profile.named(settings.profile)
     key_rows = profile.key_kind.most_parts if profile.makes_signatures else 0
     costs: dict[str, list[Cost]] = {}
@@ -141,7 +147,7 @@ def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
     print_table(["store", "distance>", *_columns(is_sampled=is_sampled)], rows, title=title)
     for name, of_store in costs.items():
         if greater := outgrown(of_store):
-            print_line(f"{name}: layout {greater[1].name} is better from about {greater[0]:,} documents")
+            print_line(f"{name}: layout {greater[1].name} becomes better at about {greater[0]:,} documents")
     print_line(f"Compare all layouts: hsimhash plan --documents {documents} --store {next(iter(costs))}")
 
 
@@ -154,8 +160,8 @@ def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
     print_table(["", *_columns(is_sampled=is_sampled)], rows, title=title)
     print_line(f"recommended: create-table --layout {best.layout.name} --distance {best.cover.distance}: {reason}")
     if greater is not None:
-        print_line(f"layout {greater[1].name} is better from about {greater[0]:,} documents")
-    if note := backends()[name].size_note:
+        print_line(f"layout {greater[1].name} becomes better at about {greater[0]:,} documents")
+    if note := backends()[name].size_note(best.bytes):
         print_line(note)
 
 

@@ -94,7 +94,7 @@ class Program(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run a command. Its return value is the exit code; None means done. SIGTERM ends it like Ctrl-C."""
+        """Run a command. Its return value is the exit code; None means success. SIGTERM ends it like Ctrl-C."""
         code = ExitCode.DONE
         try:
             with interruptible():

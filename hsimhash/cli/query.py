@@ -14,9 +14,12 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
+from hsimhash.errors import plural
 from hsimhash.fingerprint import Signature, format_fingerprint
 from hsimhash.index import HSimIndex
 from hsimhash.store.base import Match
+
+_SHORT_CHARACTERS, _FEW_FEATURES = 200, 5  # shorter texts with fewer features get a note
 
 
 @click.command("query", cls=Command)
@@ -55,7 +58,7 @@ def query_command(
              hsimhash query --text "A text of some length" --store lmdb://pages
              hsimhash query - --json < queries.jsonl
 
-    Each argument is the path of a file or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
+    Each argument is a file path or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
     and for HTML pages only the main text is used. Put -- before a negative number.
 
     query finds every document within --distance bits. If the index has keys and sketches (profiles auto-3 and auto-2),
@@ -100,7 +103,10 @@ def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
         return Request(stored(index, named.value).signature, doc_id=named.value)
     index.profile.verify()
     text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
-    return Request(index.profile.signature(text))
+    signature = index.profile.signature(text)
+    if len(text) < _SHORT_CHARACTERS and (count := len(index.profile.features(text))) < _FEW_FEATURES:
+        say(f"the text has only {plural(count, 'feature')}; a text this short matches only nearly identical texts")
+    return Request(signature)
 
 
 def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
@@ -129,7 +135,7 @@ def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
             f"{', not ' if given else ''}{' and '.join(given)}"
         )
     if "-" in words and len(words) > 1:
-        raise click.UsageError("pass - alone for JSON lines on stdin, or files and fingerprints")
+        raise click.UsageError("expected files and fingerprints, or - alone to read JSON lines from stdin")
 
 
 def _answers(

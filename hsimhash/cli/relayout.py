@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.closing_messages import shell_word
-from hsimhash.cli.console import plural, say, watching
+from hsimhash.cli.console import say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
-from hsimhash.errors import IndexExistsError
+from hsimhash.errors import IndexExistsError, plural
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.layout import Layout
 from hsimhash.load import default_job, relayout
@@ -42,7 +42,7 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 @program_option
 @memory_option
 @metrics_option
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 def relayout_command(
     settings: Settings,
     target: str,
@@ -92,20 +92,20 @@ def relayout_command(
 def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCode:
     """Print how many documents both indexes have, and what is left to do."""
     have = f"{old} has {plural(counts[0], 'document')}, {new} has {counts[1]:,}"
-    say(f"{have}, of which {added:,} are new or changed")
+    say(f"{have}; new or changed: {added:,}")
     if counts[0] > counts[1]:
         say("other processes wrote during the copy; run the command again to copy their documents")
         return ExitCode.FAILED
     if counts[0] < counts[1]:
         say(
             "the new index has documents that the old one does not have: it was not empty, other processes removed "
-            "documents from the old one, or programs already write to the new one; in that case, do not run relayout "
-            "again, because it undoes their changes and removals; use 'hsimhash export' to compare the indexes"
+            "documents from the old one, or programs already write to the new one; in the last case, do not run "
+            "relayout again, because it undoes their changes and removals; use 'hsimhash export' to compare the indexes"
         )
         return ExitCode.FAILED
     say(f"to verify the copy: hsimhash check --store {shell_word(new)}")
-    say(f"to switch over: use {new} wherever {old} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
-    say(f"to delete the old index once nobody needs it: hsimhash drop-table --store {shell_word(old)}")
+    say(f"to switch over: replace {old} with {new} in --store, HSIMHASH_STORE and hsimhash.yaml")
+    say(f"to delete the old index when it is no longer needed: hsimhash drop-table --store {shell_word(old)}")
     return ExitCode.DONE
 
 

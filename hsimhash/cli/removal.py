@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 import click
 
-from hsimhash.cli.console import iso_time, plural, print_json, say, watching
+from hsimhash.cli.console import iso_time, print_json, say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
 from hsimhash.durations import milliseconds_of, seconds_in
+from hsimhash.errors import plural
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.load import default_job
@@ -51,9 +52,9 @@ def remove_command(
     the same command again.
     """
     if bool(doc_ids) == (path is not None) or ("-" in doc_ids and len(doc_ids) > 1):
-        raise click.UsageError("nothing to remove: pass ids, or --file, or only - for ids on stdin")
+        raise click.UsageError("expected either ids, or --file, or - alone to read ids from stdin")
     lines = Lines(path or "-") if path is not None or doc_ids == ("-",) else None
-    what = f"the documents named in {lines.name}" if lines else plural(len(doc_ids), "document")
+    what = f"the documents listed in {lines.name}" if lines else plural(len(doc_ids), "document")
     removed = unknown = 0
     with open_index(settings) as index:
         if not confirm(f"Remove {what} from {settings.store}?", is_confirmed=is_confirmed):
@@ -64,11 +65,11 @@ def remove_command(
             removed += known
             unknown += len(set(batch)) - known
     if unknown and (files := [one for one in doc_ids if Path(one).is_file()]):
-        say(f"{files[0]!r:.200} is the name of a file; to remove the ids in it, pass --file")
+        say(f"{files[0]!r:.200} is a file; to remove the ids in it, pass it with --file")
     if as_json:
         print_json({"removed": removed, "unknown": unknown})
     else:
-        say(f"removed {plural(removed, 'document')}, {unknown:,} unknown")
+        say(f"removed {plural(removed, 'document')} from {settings.store}, {unknown:,} unknown")
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else ExitCode.DONE
 
 
@@ -83,7 +84,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment: 
     """Parse an ISO 8601 date or time, in UTC unless it has a zone, or an age."""
     if re.fullmatch(r"[\d.]+m", value, re.ASCII):
         raise click.BadParameter(
-            f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
+            f"{value!r} could mean minutes or months; write {value}in for minutes, or a number of days such as 180d"
         )
     age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number does not have an obvious unit
     moment = milliseconds_of(value) if age_s is None else 1_000 * (time.time() - age_s)

@@ -22,6 +22,7 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
+from hsimhash.extras import install_command
 from hsimhash.processes import end_with_parent
 from hsimhash.settings import address_in, host_names, web_origins
 
@@ -33,7 +34,7 @@ try:
     from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
     from hsimhash.serve.connections import TimedConnection
 except ImportError as missing:
-    raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
+    raise HsimhashError(f"serve needs {missing.name}; install it: {install_command('serve')}") from missing
 
 _TOKEN_CHARS = 4_096  # maximum number of characters to read, because the file may be an endless device
 _BACKLOG = 2_048  # maximum number of connections that wait to be accepted
@@ -70,7 +71,7 @@ def serve_command(settings: Settings) -> ExitCode:
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
     if settings.allow_origin and token is None:
         raise click.UsageError(
-            "--allow-origin needs --token-file: add it, so that only callers with the token are accepted"
+            "--allow-origin needs --token-file; add it, so that the server accepts only callers with the token"
         )
     limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # a caller of `main` may pass other limits
     open_index(settings).close()  # reports problems once, not in every worker
@@ -176,7 +177,7 @@ def _serve(
     supervisor = _Supervisor(config, listener, folder)
     supervisor.run()
     if any(one.exitcode == _STARTUP_FAILURE for one in supervisor.processes):
-        raise HsimhashError("a worker could not start; its error is shown above")
+        raise HsimhashError("a worker failed to start; see its error above")
 
 
 def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Path | None, verbosity: int) -> ASGIApp:

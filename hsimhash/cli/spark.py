@@ -40,6 +40,7 @@ from hsimhash.cli.stage_options import (
 from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import PairsListed
 from hsimhash.errors import HsimhashError, in_shell
+from hsimhash.extras import install_command
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.rarity import learnt_json
 from hsimhash.pairs.keep_policies import Policy
@@ -65,7 +66,7 @@ _LOCAL = {  # settings of a session on one machine
     # Minimum number of partitions after merging. The default is one per core, so one slow task leaves others idle.
     "spark.sql.adaptive.coalescePartitions.minPartitionNum": "8",
 }
-_FEW_BYTES = 32 << 20  # up to this size of inputs, Spark takes longer to start and plan than to run its tasks
+_FEW_BYTES = 32 << 20  # up to this input size, Spark takes longer to start and plan than to run its tasks
 _LOCAL_FEW = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -86,7 +87,9 @@ def _session_options(job: Function) -> Function:
     @functools.wraps(job)
     def checked(*given: object, **named: object) -> object:
         if _missing is not None:
-            raise HsimhashError("Spark needs PySpark and Java 17 or 21: pip install 'hsimhash[spark]'") from _missing
+            raise HsimhashError(
+                f"Spark needs PySpark and Java 17 or 21; install PySpark: {install_command('spark')}"
+            ) from _missing
         return job(*given, **named)
 
     command: Function = checked
@@ -201,7 +204,7 @@ def _watching(spark: SparkSession, *, quiet: bool) -> Iterator[Observer]:
 def _cause(text: str) -> str:
     """Return the message of a Spark error, without stack traces."""
     if "JAVA_GATEWAY_EXITED" in text:
-        return "Java did not start; Spark needs Java 17 or 21: install it, or set JAVA_HOME"
+        return "Java did not start: Spark needs Java 17 or 21; install it, or set JAVA_HOME"
     lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if re.match(r"[\w.]+(Error|Exception): |\[USER_RAISED_EXCEPTION\]", line)]
     return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]
@@ -217,7 +220,7 @@ def _cause(text: str) -> str:
 @click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Document to keep: see 'hsimhash dedup'.")
 @fit_option
 @_overwrite_option
-@click.option("--quiet", is_flag=True, help="Do not show progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show progress.")
 @_job_options
 def spark_dedup_command(
     settings: Settings,
@@ -288,8 +291,8 @@ def spark_tables_command(
              hsimhash query --text "some text" --store tables://pages.tables
 
     The folder must be new or empty. If it is not on a disk of the machine that runs the queries, copy it there. Each
-    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and stored, as 'hsimhash
-    ingest' does for a new index. If an id occurs twice, the first document is kept.
+    task writes a part of about 4 million documents. Word weights are learnt from the INPUTs and stored, as with
+    'hsimhash ingest' for a new index. If an id occurs twice, the first document is kept.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory, inputs) as spark:
@@ -401,5 +404,5 @@ def _reading(
 
 def _told(rejected: int) -> ExitCode:
     if rejected:
-        say(f"{rejected:,} records rejected; 'hsimhash spark dedup' lists them")
+        say(f"{rejected:,} records rejected; run 'hsimhash spark dedup' to list them")
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE

@@ -81,7 +81,7 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
 
 def tell_lines(lines: Sequence[str]) -> ExitCode:
     """Print the commands that operators must run."""
-    say("the files are written; run these commands in this order, then run this command again:")
+    say("wrote the files; run these commands in this order, then run this command again:")
     for line in lines:
         print_line(line)
     return ExitCode.DONE

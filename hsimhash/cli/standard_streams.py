@@ -26,7 +26,7 @@ _closed: set[str] = set()
 def check_stdin() -> None:
     """Raise `click.UsageError` if the caller closed stdin."""
     if "stdin" in _closed:
-        raise click.UsageError("cannot read -, because stdin is closed; pass a file instead")
+        raise click.UsageError("cannot read from -: stdin is closed; pass a file instead")
 
 
 def open_closed_streams() -> None:

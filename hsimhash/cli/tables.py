@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
@@ -28,7 +28,7 @@ from hsimhash.cli.options import (
 )
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE, check_distance
 from hsimhash.durations import seconds_in
-from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
 from hsimhash.store import Record, backend_of, open_store
@@ -64,7 +64,9 @@ def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | No
 def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> _Pairs:  # noqa: ARG001
     for one in value:
         if not re.fullmatch(r"[A-Z_]+=.+", one):
-            raise click.BadParameter(f"{one!r} is not a column family attribute: expected one such as IN_MEMORY=true")
+            raise click.BadParameter(
+                f"{one!r} is not a column family attribute: expected KEY=VALUE, such as IN_MEMORY=true"
+            )
     return tuple((name, text) for name, _, text in (one.partition("=") for one in value))
 
 
@@ -86,7 +88,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     metavar="TIME",
     help="HBase, Redis: expire documents this long after they were last added: 90d, 12h, 3600s.",
 )
-@click.option("--compression", default="NONE", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4 or ZSTD. Default: none.")
+@click.option("--compression", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4 or ZSTD. Default: NONE.")
 @click.option(
     "--family-option",
     "family_options",
@@ -113,11 +115,11 @@ def create_table_command(
     regions: int | None,
     splits_from: Path | None,
     ttl_s: int | None,
-    compression: str,
+    compression: str | None,
     family_options: _Pairs,
     print_commands: bool,
     **how: bool,
-) -> None:
+) -> ExitCode:
     """Create an empty index. Its layout, profile and distance cannot be changed later.
 
     \b
@@ -133,9 +135,10 @@ def create_table_command(
     creates, learn them first, with 'hsimhash fit', and pass --profile auto-3:rarity=TABLE.
 
     On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
-    made with --print-commands, into an index. It does not alter tables: it prints how an existing table differs.
-    --dry-run marks what would be created with +, what you should alter in hbase shell with ~, and what is already right
-    with =. On PostgreSQL, it creates three tables in one transaction. --print-commands does not need a server.
+    made with --print-commands, into an index. It does not alter tables: it prints how an existing table differs. If the
+    TTL, the compression or a family option that you pass differs, the exit code is 5. --dry-run marks what would be
+    created with +, what you should alter in hbase shell with ~, and what is already right with =. On PostgreSQL, it
+    creates three tables in one transaction. --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
@@ -148,19 +151,21 @@ def create_table_command(
                 print_line(line)
         else:
             _create_index(settings, record, ttl_s)
-        return
+        return ExitCode.DONE
     fingerprints = read_sample(splits_from, "--splits-from", settings.fingerprint_format) if splits_from else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
-    wanted = TableSettings(keys, ttl_s, compression.upper(), family_options)
+    wanted = TableSettings(keys, ttl_s, compression and compression.upper(), family_options)
     if print_commands:
         for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
             print_line(line)
-        say("then run this command again without --print-commands, to write the index's record into the table")
-        return
+        say("run these lines in hbase shell, then run this command again without --print-commands to write the record")
+        return ExitCode.DONE
     plan = _create_table(settings, record, wanted, **how)
     if plan.regions and (splits_from or regions not in (None, plan.regions)):
         kept = plural(plan.regions, "region")
-        say(f"the table exists and keeps its {kept}: --regions and --splits-from are only for a new table")
+        say(f"the table exists and keeps its {kept}; --regions and --splits-from apply only to a new table")
+    differs = any(step.sign == "~" and step.attribute in wanted.requested for step in plan.steps)
+    return ExitCode.MISMATCH if differs else ExitCode.DONE
 
 
 def _given_flags(settings: Settings) -> list[str]:
@@ -198,10 +203,12 @@ def _create_table(
     from hsimhash.store.hbase import operations
 
     if is_dry_run:
-        plan = operations.plan(settings.store, record, wanted)
+        plan = operations.plan(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
         for step in plan.steps:
             print_line(str(step))
         _tell(plan)
+        if plan.refusal:
+            raise HsimhashError(plan.refusal)
         return plan
     warn_of(Profile.named(settings.profile))
     plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
@@ -210,7 +217,7 @@ def _create_table(
         with open_store(settings.store, opening_of(settings)) as store:
             say(f"{settings.store} already exists {how_made(store.record)}")
     else:
-        what = "wrote the index's record into" if plan.regions else "created"
+        what = "wrote the index's record to" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
     return plan
 
@@ -221,7 +228,7 @@ def _tell(plan: Plan) -> None:
     for step in differing:
         say(f"the table exists: {step.text}")
     if differing:
-        say("hsimhash does not alter tables; run these lines in hbase shell:")
+        say("create-table does not alter tables; run these lines in hbase shell, then run this command again:")
     for line in shell_lines(differing):
         click.echo(line, err=True)
     for note in plan.notes:

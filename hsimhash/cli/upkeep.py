@@ -32,9 +32,11 @@ from hsimhash.cli.options import (
 )
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
-from hsimhash.store import CheckReport, capable
+from hsimhash.store import CheckReport, backend_of, capable
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
 from hsimhash.store.urls import holds_password
+
+_LEFTOVERS_SHOWN = 3  # if there are no problems
 
 
 @click.command("check", cls=Command)
@@ -96,10 +98,12 @@ def check_command(
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
-    return _told(report, is_sample=sample is not None, is_repair=repair, as_json=as_json)
+    cleaner = "collect" if Collects in backend_of(settings.store).capabilities else "check --repair"
+    return _told(report, cleaner, is_sample=sample is not None, is_repair=repair, as_json=as_json)
 
 
-def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
+def _told(report: CheckReport, cleaner: str, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
+    """Print a report, and return the exit code; `cleaner` is the command that deletes leftovers."""
     if is_sample:
         say("this was a sample: the counts cover only the rows that were checked")
     facts = report.to_json()
@@ -107,11 +111,16 @@ def _told(report: CheckReport, *, is_sample: bool, is_repair: bool, as_json: boo
         print_json(facts)
     else:
         print_fields({name: value for name, value in facts.items() if type(value) is int})
-        for example in report.examples:
+        for example in report.examples if report.problems else report.examples[:_LEFTOVERS_SHOWN]:
             say(example)
+    if report.leftovers:
+        rest = (
+            "a later run deletes them" if is_repair else f"run 'hsimhash {cleaner}' to delete those that are old enough"
+        )
+        say(f"leftovers are harmless; {rest}")
     if report.is_sound or is_repair:
         return ExitCode.DONE
-    say("problems found; 'hsimhash check --repair' repairs them")
+    say("found problems; run 'hsimhash check --repair' to repair them")
     return ExitCode.PROBLEMS_FOUND
 
 
@@ -127,8 +136,11 @@ def _read_shard(
         read, ranges = walker.check_shard(shard, repair=is_repair, folder=job, workers=processes, observer=observer)
     if as_json:
         print_json({"shard": str(shard), "ranges": ranges, "read": read})
-    left = f"{read:,} of {ranges:,} ranges are read; when all are," if read < ranges else "all ranges are read;"
-    say(f"shard {shard} is done; {left} run the command without --shard")
+    if read < ranges:
+        left = f"{read:,} of {ranges:,} ranges have been read; after the last one,"
+    else:
+        left = "all ranges have been read;"
+    say(f"finished shard {shard}; {left} run the command without --shard")
     return ExitCode.DONE
 
 
@@ -150,12 +162,12 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
 
     \b
     Example: hsimhash collect --store hbase://gw1:9091/pages
-             17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line in crontab)
+             17 * * * *  hsimhash collect --store hbase://gw1:9091/pages >>$HOME/hsimhash.log    (a line in crontab)
 
     Every write logs what it leaves behind. collect reads that log, never the whole index, and deletes leftovers that
-    are more than an hour old. On HBase, run it every hour. It prints how many log entries it read, how many cells it
-    deleted, and how many entries are still too recent. An interrupted run does no harm. Other processes can read and
-    write at the same time.
+    are more than an hour old. On HBase, run it every hour. It prints how many log entries it read (it skips those of
+    the last hour), how many cells it deleted, and how many entries it kept because a row was too recent. An interrupted
+    run does no harm. Other processes can read and write at the same time.
 
     The log does not contain leftovers of interrupted writes, of 'bulk-load --first-load', or of releases without this
     command. 'hsimhash check --repair' finds those as well.
@@ -171,6 +183,8 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
         print_json(report._asdict())
     else:
         print_fields(report._asdict())
+        if not (report.deleted or report.left):
+            say("nothing to delete; a later run deletes leftovers that are too recent now")
     return ExitCode.DONE
 
 
@@ -183,8 +197,8 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     \b
     Example: hsimhash compact --store lmdb://pages
 
-    No other process may have the index open. If others do, compact prints their process ids and changes nothing. The
-    disk needs space for both the old and the new copy.
+    No other process may have the index open. If others have it open, compact prints their process ids and changes
+    nothing. The disk needs space for both the old and the new copy.
 
     HBase, PostgreSQL and Redis compact by themselves. On these stores, compact prints the line for hbase shell, psql or
     redis-cli that starts a compaction now, and the exit code is 2.
@@ -220,7 +234,7 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
         return ExitCode.MISUSED
     folder = Path(target)
     if "://" in target:
-        problem = f"{target!r} is not a folder; omit the lmdb://"
+        problem = f"{target!r} is a URL: expected a folder; omit the lmdb://"
     elif not target:
         problem = "the name is empty: expected a new folder"
     elif folder.is_symlink() and not folder.exists():
@@ -230,6 +244,6 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
     else:
         with open_index(settings) as index:
             index.backup(folder)
-        say(f"{settings.store} was copied; open the copy with --store lmdb://{target}")
+        say(f"copied {settings.store}; open the copy with --store lmdb://{target}")
         return ExitCode.DONE
     raise click.BadParameter(problem, param_hint="DEST")

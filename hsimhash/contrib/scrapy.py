@@ -6,8 +6,8 @@ dicts, `scrapy.Item`, dataclasses, attrs and Pydantic classes, frozen or not.
 Each item is compared by its text and stored under its id:
 
 - The text is the item's `text` field: a string, or a list of strings as `getall()` and `ItemLoader` return it. If the
-  field is missing or empty, the text is that of the response: the main text of an HTML page, otherwise the whole body.
-  In this case, yield one item per page.
+  field is missing or empty, the text comes from the response: the main text of an HTML page, otherwise the whole body.
+  If a response has several items with different ids, only the first is compared by this text; the others pass.
 - The id is the item's `url` field: a string, a whole number, a UUID, or a list with one string. If it is missing or
   empty, the id is the URL of the response. Ids that are URLs are made canonical.
 
@@ -27,8 +27,9 @@ Settings:
 - `HSIMHASH_ON_ERROR`: what to do with an item that cannot be compared, because the index cannot be reached or because
   its text or id cannot be used: `pass` it on (default), `drop` it, or drop it and `close` the spider.
 - `HSIMHASH_TEXT_FIELD` and `HSIMHASH_ID_FIELD`: other names for the fields `text` and `url`.
+- `HSIMHASH_MAX_SKETCH`: keep items whose sketches differ in more than this many bits, 0 to 64; `off` ignores sketches.
 
-Stats: `hsimhash/new`, `hsimhash/duplicate`, `hsimhash/short` (no text, or a text too short to compare; the item
+Stats: `hsimhash/new`, `hsimhash/duplicate`, `hsimhash/short` (a text without a letter or digit, or no text; the item
 passes), `hsimhash/error` (not compared; the log has the reason), `hsimhash/calls`, `hsimhash/seconds`.
 """
 
@@ -42,14 +43,14 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
+
+from hsimhash.extras import install_command
 
 try:
     import scrapy as _scrapy  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        "hsimhash.contrib.scrapy needs Scrapy: pip install 'hsimhash[scrapy]'", name=error.name
-    ) from error
+    raise ImportError(f"hsimhash.contrib.scrapy needs Scrapy: {install_command('scrapy')}", name=error.name) from error
 
 from itemadapter import ItemAdapter
 from scrapy import signals
@@ -63,14 +64,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from w3lib.url import canonicalize_url, is_url
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, LayoutMismatchError, plural
 from hsimhash.fingerprint.profile_grammar import nearest
+from hsimhash.fingerprint.signature import MAX_SKETCH, max_sketch_in
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.field_values import doc_id_of, text_of
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
-from hsimhash.store import check_url, url_of
+from hsimhash.store import backend_of, check_url, url_of
 from hsimhash.store.base import Claim, Match
 from hsimhash.store.urls import masked
 
@@ -79,10 +81,35 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 TextWithId = tuple[str, str]  # a text and an id
 _CHOICES = {"HSIMHASH_ACTION": ("drop", "tag"), "HSIMHASH_ON_ERROR": ("pass", "drop", "close")}
-_DEFAULTS = {"HSIMHASH_STORE": "lmdb://hsimhash-index", "HSIMHASH_TEXT_FIELD": "text", "HSIMHASH_ID_FIELD": "url"}
+_DEFAULTS = {
+    "HSIMHASH_STORE": "lmdb://hsimhash-index",
+    "HSIMHASH_TEXT_FIELD": "text",
+    "HSIMHASH_ID_FIELD": "url",
+    "HSIMHASH_MAX_SKETCH": MAX_SKETCH,
+}
+# Settings that users may look for, and the create-table flags that have the same effect.
+_OF_THE_INDEX = {
+    "HSIMHASH_DISTANCE": "--distance",
+    "HSIMHASH_MAX_DISTANCE": "--distance",
+    "HSIMHASH_LAYOUT": "--layout",
+    "HSIMHASH_PROFILE": "--profile",
+}
 _PREFIX = "HSIMHASH_"
+_ADDONS = 'ADDONS = {"hsimhash.contrib.scrapy.HSimHashAddon": 300}'
 _TAG = "duplicate_of"
 _CHATTY = ("charset_normalizer", "courlan", "htmldate", "justext", "trafilatura")  # log several lines for each page
+
+
+class NearDuplicate(DropItem):
+    """An item that is dropped because it is near a stored document."""
+
+
+class NotCompared(DropItem):
+    """An item that is dropped because it could not be compared."""
+
+
+class _NothingToCompareError(Exception):
+    """An item does not have a text of its own; the message has the reason."""
 
 
 class HSimHashAddon:
@@ -94,12 +121,18 @@ class HSimHashAddon:
             settings.set(name, settings.get(name, value), "addon")
         for name, choices in _CHOICES.items():
             if settings[name] not in choices:
-                raise ValueError(f"{name} must be {' or '.join(choices)}, got {settings[name]!r:.80}")
+                known = f"{', '.join(choices[:-1])} or {choices[-1]}"
+                raise ValueError(f"{name} must be {known}, got {settings[name]!r:.80}")
         _check_store(settings["HSIMHASH_STORE"])
+        _max_sketch(settings)
         _warn_of_unknown(settings)
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
         # It runs just before the pipelines, so it sees only the items that the other middlewares let through.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
+
+    def open_spider(self) -> None:
+        """Raise `ValueError`: Scrapy calls this only if a project lists the add-on as a pipeline."""
+        raise ValueError(f"HSimHashAddon is an add-on, not a pipeline: remove it from ITEM_PIPELINES and set {_ADDONS}")
 
 
 class ItemResponseMiddleware:
@@ -110,7 +143,7 @@ class ItemResponseMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ItemResponseMiddleware:
-        """Return the middleware of a crawler."""
+        """Return the middleware for a crawler."""
         made = cls()
         for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):  # one per item
             crawler.signals.connect(made.end, signal)
@@ -166,15 +199,22 @@ class HSimHashPipeline:
         self._crawler, self._url = crawler, settings["HSIMHASH_STORE"]
         self._text_field, self._id_field = settings["HSIMHASH_TEXT_FIELD"], settings["HSIMHASH_ID_FIELD"]
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
+        self._max_sketch = _max_sketch(settings)
         self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
         self._is_calling = False
-        self._untagged: set[type] = set()  # classes that cannot be tagged, after a warning
-        self._missing: set[str] = set()  # settings that name a field which an item lacked, after a warning
+        self._logged: set[object] = set()  # what was logged once: settings, classes of items
+        self._described: WeakKeyDictionary[Response, str] = WeakKeyDictionary()  # the id that has a response's text
+        self._named: WeakSet[Response] = WeakSet()  # responses whose URL is the id of an item
         self._index: HSimIndex
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> HSimHashPipeline:
-        """Return the pipeline of a crawler."""
+        """Return the pipeline for a crawler; raise `ValueError` without the add-on, which sets the defaults."""
+        if any(crawler.settings.get(name) is None for name in (*_DEFAULTS, *_CHOICES)):
+            raise ValueError(
+                f"HSimHashPipeline works only with its add-on, which also keeps track of the response of each item; "
+                f"set {_ADDONS}"
+            )
         return cls(crawler)
 
     def open_spider(self) -> None:
@@ -182,15 +222,39 @@ class HSimHashPipeline:
         for name in _CHATTY:
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
-        require_page_library()
+        try:
+            is_new = self._open_index()
+        except Exception as error:  # Scrapy also logs it, but below other errors that it causes
+            logger.error("the crawl ends: %s", error)
+            raise
+        profile, bits = self._index.profile, self._index.distance
+        logger.info(
+            "%s index %s with profile %s: near-duplicates differ in at most %s%s%s",
+            *("created" if is_new else "using", masked(self._index.url), profile.name, plural(bits, "bit")),
+            ", or share a key" if profile.key else "",
+            f"; their sketches differ in at most {self._max_sketch}"
+            if profile.sketch and self._max_sketch is not None
+            else "",
+        )
+
+    def _open_index(self) -> bool:
+        """Open the index, and create it if needed; return whether it was created."""
+        require_page_library(is_optional=False)
+        is_new = False
         with suppress(IndexNotFoundError):
             self._index = HSimIndex.open(self._url)
         if not hasattr(self, "_index"):
             with suppress(IndexExistsError):  # another crawler created it first
                 HSimIndex.create(self._url).close()
+                is_new = True
             self._index = HSimIndex.open(self._url)
-        self._index.profile.verify()
-        logger.info("using index %s, matching within %d bits", masked(self._index.url), self._index.distance)
+        profile = self._index.profile
+        if profile.tokens == "features":
+            raise ValueError(
+                f"index {masked(self._url)} has profile {profile.name}, which does not read texts; use another index"
+            )
+        profile.verify()
+        return is_new
 
     def close_spider(self) -> None:
         """Close the index; by now, all items are finished."""
@@ -204,18 +268,26 @@ class HSimHashPipeline:
         try:
             asked = await self._asked(ItemAdapter(item), response)
             claim = await self._claimed(asked)
+            if claim is None:
+                raise _NothingToCompareError(f"{asked[1]}: its text is missing, or has no letters or digits")
+        except _NothingToCompareError as reason:
+            self._count("short")
+            logger.info("an item is kept but not compared: %s", reason)
+            return item
         except Exception as error:  # items may be of any class, and none may be lost
             return self._not_compared(item, error)
-        if claim is None or claim.match is None:
-            self._count("short" if claim is None else "new")
+        if claim.match is None:
+            self._count("new")
             return item
         self._count("duplicate")
         key = ", same key" if claim.match.found_by == "key" else ""
-        bits = "1 bit differs" if claim.match.distance == 1 else f"{claim.match.distance} bits differ"
-        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {bits}{key}"
+        bits = plural(claim.match.distance, "bit")
+        alike = "" if claim.match.similarity is None else f", similarity {claim.match.similarity:.2f}"
+        said = f"{asked[1]} is a near-duplicate of {claim.match.doc_id}: {bits} apart{alike}{key}"
         if not self._tags:
-            raise DropItem(said, log_level="INFO")
-        self._tag(item, response, claim.match, said)
+            raise NearDuplicate(said, log_level="INFO")
+        logger.info("%s", said)
+        self._tag(item, response, claim.match)
         return item
 
     async def _asked(self, fields: ItemAdapter, response: Response | None) -> TextWithId:
@@ -224,62 +296,100 @@ class HSimHashPipeline:
         if doc_id is None:
             if response is None:
                 raise ValueError(
-                    f'no value in "{self._id_field}", and no response is known: the item comes from an errback or '
+                    f'no value in "{self._id_field}", and the response is unknown: the item comes from an errback or '
                     "from start(), or an earlier pipeline replaced it"
                 )
             self._warn_of_missing(fields, "HSIMHASH_ID_FIELD", self._id_field)
+            if response in self._named:
+                self._log_once(
+                    "items that share an id",
+                    "several items on the page %s have no value in %s, so the page's URL is the id of all of them, and "
+                    "they are not compared with each other; set HSIMHASH_ID_FIELD to the name of a field with an id",
+                    *(response.url, self._id_field),
+                )
+            self._named.add(response)
             doc_id = _fill(fields, self._id_field, response.url)
+        doc_id = doc_id_of(doc_id, self._id_field)
+        doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
+        check_doc_id(doc_id)  # checked here, because a call for several items fails as a whole
         text = _value(fields, self._text_field)
+        if text is None and response is not None and self._described.setdefault(response, doc_id) != doc_id:
+            self._log_once(
+                "items that share a text",
+                "%s is kept but not compared: it has no value in %s, and the response's text was already used for "
+                "another item on the page, %s; set HSIMHASH_TEXT_FIELD to the name of the field with the text",
+                *(doc_id, self._text_field, self._described[response]),
+            )
+            raise _NothingToCompareError(
+                f"{doc_id}: the response's text was already used for another item on the page, "
+                f"{self._described[response]}"
+            )
         if text is None:
             self._warn_of_missing(fields, "HSIMHASH_TEXT_FIELD", self._text_field)
-            page = response.text if isinstance(response, TextResponse) else ""
+            if response is not None and not isinstance(response, TextResponse):
+                raise _NothingToCompareError(f"{doc_id}: its response is not text")
+            page = "" if response is None else response.text
             if page and isinstance(response, HtmlResponse):
                 page = await _in_thread(text_of_page, page)
             text = _fill(fields, self._text_field, page) if page else ""
-        if isinstance(text, (list, tuple)) and all(isinstance(one, str) for one in text):
+        if isinstance(text, (list, tuple)):
+            if others := [one for one in text if not isinstance(one, str)]:
+                raise ValueError(
+                    f'"{self._text_field}" must be a string or a list of strings, but has {others[0]!r:.80}'
+                )
             text = "\n".join(text)
-        text, doc_id = text_of(text, self._text_field), doc_id_of(doc_id, self._id_field)
-        doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
-        check_doc_id(doc_id)  # checked here, because a call for several items fails as a whole
-        return text, doc_id
+        return text_of(text, self._text_field), doc_id
+
+    def _log_once(self, about: object, message: str, *given: object, level: int = logging.WARNING) -> None:
+        """Log a message unless there was one about the same thing."""
+        if about not in self._logged:
+            self._logged.add(about)
+            logger.log(level, message, *given)
 
     def _warn_of_missing(self, fields: ItemAdapter, setting: str, name: str) -> None:
-        """Warn once if an item lacks the field that the project has named."""
-        if name == _DEFAULTS[setting] or name in fields.field_names() or setting in self._missing:
+        """Warn once if an item lacks the field named in the project's settings."""
+        if name == _DEFAULTS[setting] or name in fields.field_names():
             return
-        self._missing.add(setting)
-        logger.warning(
-            "an item has no field %s, which %s names; its fields are %s; the %s of the response is used instead",
+        self._log_once(
+            setting,
+            "an item does not have the field %s (%s); its fields are %s; the %s of the response is used instead",
             *(name, setting, ", ".join(fields.field_names()) or "none"),
             "URL" if setting == "HSIMHASH_ID_FIELD" else "text",
         )
 
-    def _tag(self, item: Any, response: Response | None, match: Match, said: str) -> None:
+    def _tag(self, item: Any, response: Response | None, match: Match) -> None:
         """Put a match into an item, or, if it cannot have the field, into its response's `meta`."""
         try:
             ItemAdapter(item)[_TAG] = match.to_json()
-        except Exception as error:  # depends on the class of the item, which may also be frozen
-            if type(item) not in self._untagged:
-                self._untagged.add(type(item))
-                logger.warning(
-                    "near-duplicates of class %s are kept but not tagged (%s); give the class a field %s that can be "
-                    "assigned, or read response.meta[%r]",
-                    *(type(item).__qualname__, error, _TAG, _TAG),
-                )
-            logger.info("%s", said)
+        except Exception as error:  # its type depends on the item's class, which may also be frozen
+            self._log_once(
+                type(item),
+                "near-duplicates of class %s are kept but not tagged (%s); add a writable field %s to the class, "
+                "or read response.meta[%r]",
+                *(type(item).__qualname__, error, _TAG, _TAG),
+            )
             if response is not None and response.request is not None:
                 response.meta[_TAG] = match.to_json()
 
     def _not_compared(self, item: Any, error: Exception) -> Any:
-        """Handle an item that cannot be compared as the settings specify."""
+        """Handle an item that cannot be compared, as the settings specify."""
         self._count("error")
-        logger.error("could not compare an item: %s, in %.200r", error, item)
+        if not isinstance(error, (IndexNotFoundError, LayoutMismatchError)):
+            logger.error("could not compare an item: %s; the item is %.200r", error, item)
+        else:
+            self._log_once(
+                "a lost index",
+                "the index was dropped or replaced during the crawl, so no item can be compared until the crawl is "
+                "restarted (%s); to end a crawl when this happens, set HSIMHASH_ON_ERROR to close",
+                error,
+                level=logging.ERROR,
+            )
         if self._on_error == "pass":
             return item
         if self._on_error == "close" and self._crawler.engine:  # not awaited, because it waits for this item
-            reason = "hsimhash_store_away" if isinstance(error, HsimhashError) else "hsimhash_not_compared"
+            reason = "hsimhash_store_unavailable" if isinstance(error, HsimhashError) else "hsimhash_not_compared"
             deferred_from_coro(self._crawler.engine.close_spider_async(reason=reason))
-        raise DropItem(f"not compared: {error}")
+        raise NotCompared(f"not compared: {error}")
 
     async def _claimed(self, asked: TextWithId) -> Claim | None:
         """Claim a text under its id; return None if the text does not have a fingerprint."""
@@ -296,7 +406,7 @@ class HSimHashPipeline:
             batch, self._waiting = self._waiting, []
             began = time.monotonic()
             try:
-                claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch])
+                claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch], self._max_sketch)
             except Exception as error:  # reported to each waiting item
                 for _, answer in batch:
                     answer.errback(error)
@@ -317,15 +427,31 @@ def _warn_of_unknown(settings: BaseSettings) -> None:
     """Warn about unknown settings with our prefix: with a misspelt store, a crawl would use the default index."""
     known = (*_DEFAULTS, *_CHOICES)
     for name in sorted(name for name in settings if name.startswith(_PREFIX) and name not in known):
-        logger.warning("unknown setting %s is ignored; %s", name, nearest(name, known))
+        flag = _OF_THE_INDEX.get(name)
+        remedy = (
+            f"create the index with 'hsimhash create-table {flag}' before the crawl" if flag else nearest(name, known)
+        )
+        logger.warning("unknown setting %s is ignored; %s", name, remedy)
 
 
 def _check_store(place: str | os.PathLike[str]) -> None:
-    """Raise `ValueError` for a store that a crawl cannot use, whether or not it can be reached."""
+    """Raise `ValueError` or `StoreReadOnlyError` for a store that no crawl can use, even if it can be reached."""
     try:
-        check_url(url_of(place))
+        url = url_of(place)
+        check_url(url)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"HSIMHASH_STORE does not name an index: {error}") from None
+        what = "" if (shown := masked(str(place))) in str(error) else f" {shown!r}"
+        raise ValueError(f"invalid HSIMHASH_STORE{what}: {error}") from None
+    backend_of(url).refuse_writes(url)
+
+
+def _max_sketch(settings: BaseSettings) -> int | None:
+    """Return the limit for sketches, None for `off`; raise `ValueError` if it is not a number of bits."""
+    value = settings["HSIMHASH_MAX_SKETCH"]
+    try:
+        return max_sketch_in("off" if value is False else str(value))
+    except ValueError:
+        raise ValueError(f"HSIMHASH_MAX_SKETCH must be a number of bits, 0 to 64, or off, got {value!r:.80}") from None
 
 
 def _value(fields: ItemAdapter, name: str) -> Any:
@@ -344,7 +470,7 @@ def _plain_value(fields: ItemAdapter, name: str) -> Any:
 
 
 def _fill(fields: ItemAdapter, name: str, value: str) -> str:
-    """Return a value, and set the field `name` to it if the item has that field as None or an empty string."""
+    """Return a value; if the item has the field `name` and it is None or an empty string, set it to the value."""
     with suppress(Exception):  # the item is frozen, or requires another type
         if name in fields.field_names() and _plain_value(fields, name) in (None, ""):
             fields[name] = value
@@ -352,13 +478,13 @@ def _fill(fields: ItemAdapter, name: str, value: str) -> str:
 
 
 async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
-    """Run `call` in another thread and return its result, with any reactor or without one."""
+    """Run `call` in another thread and return its result; works with any reactor, or without one."""
     if is_asyncio_available():
         return await asyncio.to_thread(call, *given)
     return await deferToThread(call, *given)
 
 
-def _claim(index: HSimIndex, asked: Sequence[TextWithId]) -> list[Claim | None]:
+def _claim(index: HSimIndex, asked: Sequence[TextWithId], max_sketch: int | None) -> list[Claim | None]:
     """Claim texts under their ids; return the results in order."""
     texts, doc_ids = zip(*asked, strict=True)
-    return index.claim_texts(texts, doc_ids)
+    return index.claim_texts(texts, doc_ids, max_sketch=max_sketch)

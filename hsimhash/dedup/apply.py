@@ -25,8 +25,8 @@ from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
 _REMEDY = Remedy(
-    "pass the inputs that the dedup read, or call dedup again",
-    "pass the inputs that 'hsimhash dedup' read, or run it again",
+    "pass the inputs that were given to dedup, or call dedup again",
+    "pass the inputs that were given to 'hsimhash dedup', or run it again",
 )
 FILES_NAMED = 5  # maximum number of unread files to name
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats with one record per line
@@ -94,7 +94,7 @@ def apply(
         if one.kind not in COPIED_KINDS and not one.problem:
             files = Remedy('format="files"', "--format files")
             raise ValueError(
-                f"cannot copy records of {one.name}, because it is not a file of lines; "
+                f"cannot copy records from {one.name}, because it does not have one record per line; "
                 f"{folder / KEEP} lists the ids to keep"
                 + ("; to read each file in the folder as one text, run dedup again with " + files if one.folder else "")
             )
@@ -106,7 +106,7 @@ def apply(
                 say(f"{one.name}: {documents.note}")
             if documents.damage:
                 where = f"{one.name}:{documents.rejects[0].line}"
-                say(f"{where}: {documents.damage}; the records before it are written")
+                say(f"{where}: {documents.damage}; earlier records are written")
             for line in application.chosen(one, name, documents, lines):
                 write(line + b"\n")
                 application.count.written += 1
@@ -149,7 +149,7 @@ class _Application:
             with _naming_damage(path), path.open(encoding="utf-8", errors="surrogatepass") as lines:
                 found = map(json.loads, lines)
                 self._rejected.update((shown_path(reject["file"]), reject["line"]) for reject in found)
-        self._cluster_of: dict[str, str] = {}  # only for documents whose cluster has another id as its name
+        self._cluster_of: dict[str, str] = {}  # only for documents whose cluster is named after another id
         if which == "all":
             with _naming_damage(clusters):
                 rows = read_column_values(clusters, ("id", "cluster"))
@@ -176,7 +176,8 @@ class _Application:
         if self.count.missing and self.count.missing == len(self.is_kept):
             expected = next(iter(self.is_kept))
             raise ValueError(
-                f"none of these records are in the results in {self._folder}: expected ids such as {expected!r:.200}, "
+                f"none of the input records are in the results in {self._folder}: "
+                f"expected ids such as {expected!r:.200}, "
                 f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; " + _REMEDY
             )
 
@@ -196,8 +197,10 @@ class _Application:
             if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
                 expected = next(iter(self.is_kept), None)
-                such = f"expected ids such as {expected!r:.200}" if expected else "it does not have any documents"
-                raise ValueError(f"{where}: {self._folder} does not have document {doc_id!r:.200}: {such}; " + _REMEDY)
+                such = f"expected ids such as {expected!r:.200}" if expected else "they are empty"
+                raise ValueError(
+                    f"{where}: {doc_id!r:.200} is not in the results in {self._folder}: {such}; " + _REMEDY
+                )
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
             if is_kept is None:
                 self.count.repeated += 1

@@ -71,7 +71,7 @@ def _names(inputs: Sequence[Input]) -> list[str] | None:
     """Return the inputs as arguments of a command; None if one of them was a stream, which cannot be read again."""
     if any(one.is_stream for one in inputs):
         return None
-    names = dict.fromkeys(one.folder or one.name for one in inputs)  # a folder's files of records are inputs too
+    names = dict.fromkeys(one.folder or one.name for one in inputs)  # record files in a folder are inputs too
     return [f"./{name}" if name.startswith("-") else name for name in names]
 
 

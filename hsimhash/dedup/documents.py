@@ -1,8 +1,8 @@
-"""Collect documents in columns, with the data to compare them, to choose which to keep, and to find them again.
+"""Collect documents in columns, with the data needed to compare them, choose which to keep, and find them again.
 
 Ids and positions go to files in the results folder, and texts are held in memory only if they are small. The first
-record with an id is the document. A later record with the same id counts as a repeat if it has the same signature and
-length. Otherwise it is rejected, because hsimhash cannot know which of the two records is right.
+record with an id is the document. A later record with the same id is a repeat if it has the same signature and length.
+Otherwise it is rejected, because hsimhash cannot know which of the two records is right.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep_policies import VALUE_PARTS, Policy
 from hsimhash.progress import Observer
 
-FIELD_CHARACTERS = 64  # a longer value of a field cannot be a time or a number
+FIELD_CHARACTERS = 64  # a longer field value cannot be a time or a number
 ROWS_AT_ONCE = 1 << 16  # rows in memory while a column is read
 
 
@@ -222,10 +222,10 @@ class _Columns:
         is_repeat = is_known & np.all([ours[name] == theirs[name] for name in _OF_THE_TEXT], axis=0)
         self._repeated += int(np.count_nonzero(is_repeat))
         for at in np.flatnonzero(~is_repeat).tolist():
-            how = "with another text or fingerprint" if is_known[at] else "and both texts are too short to be compared"
+            how = "with a different text or fingerprint" if is_known[at] else "and both texts are too short to compare"
             place, first = int(places[at]), theirs[at]
             where = _where(self._inputs[first["input"]], documents.doc_ids[place], first["line"])
-            yield self._reject(documents, rows[place], place, f"id seen before at {where}, {how}; the first is kept")
+            yield self._reject(documents, rows[place], place, f"id already used at {where}, {how}; the first is kept")
 
     def _reject(self, documents: Documents, row: np.void, place: int, reason: str) -> Reject:
         one, doc_id, line = self._inputs[row["input"]], documents.doc_ids[place], int(row["line"])

@@ -1,7 +1,7 @@
 """Group documents into clusters: decide which document, from the inputs or from a stored index, is kept for each.
 
-Documents are numbered in the order of the inputs. Stored documents that are kept instead of input documents have the
-numbers after those of the inputs.
+Documents are numbered in the order of the inputs. Stored documents that are kept instead of input documents are
+numbered after them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def cluster_near(
 
 
 def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
-    """Return each document's rank according to the policies; the rank of a document without near ones is arbitrary."""
+    """Return each document's rank according to the policies; ranks of documents without near ones are arbitrary."""
     lengths = documents.rows.column("length") if needs_lengths(keep) else None
     values = {policy: column.columns() for policy, column in documents.values.items()}
     places = documents.doc_ids.places(_near_some(documents, pairs)) if needs_places(keep) else None
@@ -102,7 +102,7 @@ def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -
 
 
 def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
-    """Return the documents that are near or equal to another document."""
+    """Return the documents that are near another document or equal to it."""
     is_near = np.bincount(pairs.groups, minlength=1) > 1
     is_near[pairs.left] = is_near[pairs.right] = True
     for crowd in pairs.crowds if isinstance(pairs, CrowdedPairs) else ():
@@ -284,7 +284,7 @@ def _asked(
 
 
 def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int64s]:
-    """Return the comparable documents grouped by signature, in order of first documents, and where groups begin."""
+    """Return the comparable documents grouped by signature, by first document, and where each group begins."""
     among = documents.comparable
     place = group_equal(documents.signatures(among), memory_bytes=memory_bytes)
     order = np.argsort(place, kind="stable")

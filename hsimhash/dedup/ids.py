@@ -178,7 +178,7 @@ class SpilledIds:
             return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
 
     def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
-        """Return the ids with the given numbers; the ids in `beyond` have the numbers after those in the file."""
+        """Return the ids with the given numbers; the ids in `beyond` are numbered after those in the file."""
         if not len(numbers):
             return []
         distinct, places = np.unique(numbers, return_inverse=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.cover import MOST_DISTANCE, check_distance
+from hsimhash.cover import check_dedup_distance, check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import (
     Stored,
@@ -57,7 +57,7 @@ def dedup(
     Args:
         inputs: Inputs found by `find_inputs`.
         folder: Folder for the results; they appear only when all of them are complete.
-        options: Options of the run.
+        options: Options for the run.
         against: Index with earlier documents, whose profile is then used, or a profile.
         observer: Receives progress and warnings.
 
@@ -81,19 +81,21 @@ def _check(inputs: Sequence[Input], options: DedupOptions, profile: Profile, aga
     """Raise `ValueError` for invalid options before anything is read."""
     if options.fit not in (FIT_AUTO, FIT_OFF):
         if isinstance(against, HSimIndex):
-            raise ValueError(f"fit {options.fit}: an index keeps the profile that it was created with; omit fit")
+            raise ValueError(
+                f"fit {options.fit} does not apply to an index, which keeps the profile that it was created with; "
+                f"omit fit"
+            )
         fitted_profile(inputs, options.reading, profile, options.fit)
     find_near(Signatures.of([]), options)
     if isinstance(against, HSimIndex):
         check_distance(options.max_distance, against.layout)
-    elif options.max_distance > MOST_DISTANCE:
-        raise ValueError(
-            f"max_distance must be 0 to {MOST_DISTANCE} bits, got {options.max_distance}: at greater distances, most "
-            f"pairs are unrelated"
-        )
+    else:
+        check_dedup_distance(options.max_distance)
     textless = [one.name for one in inputs if one.has_fingerprints]
     if textless and needs_lengths(options.keep):
-        raise ValueError(f"keep policy longest needs texts, but input {textless[0]} holds fingerprints; omit it")
+        raise ValueError(
+            f"keep policy longest needs texts, but input {textless[0]} holds fingerprints; omit the policy"
+        )
 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
@@ -186,16 +188,17 @@ class _DedupRun:
         about = about_pairs(documents.signatures(documents.comparable), self.options)
         if about > len(documents.doc_ids):
             self.observer.say(
-                f"about {about:,} near pairs will be listed, in addition to pairs of equal documents; each takes up to "
-                f"40 bytes of memory and a row; --pairs kept lists only each dropped document and the one kept for it"
+                f"about {about:,} near pairs will be listed, in addition to pairs of equal documents; each needs up to "
+                f"40 bytes of memory and adds a row to the table; to list only each dropped document and the one kept "
+                f"in its place, use --pairs kept"
             )
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Warn if a policy does not have any effect, as with a misspelled field, or cannot compare some values."""
+        """Warn if a policy does not have any effect, as when its field is misspelt, or cannot compare some values."""
         for policy in filter(documents.values.get, self.options.keep):
             values = documents.values[policy]
             if values.count and not values.compared:
-                self.observer.say(f'keep {policy}: no document has a field "{policy.field}" that can be compared')
+                self.observer.say(f'keep {policy} has no effect: no document has a comparable field "{policy.field}"')
             elif values.unfit:
                 wanted = "neither a number nor an ISO 8601 time" if policy.kind == "newest" else "not a number"
                 (first,) = documents.doc_ids.at(np.array([values.first_unfit]))
@@ -213,7 +216,7 @@ class _DedupRun:
             (example,) = documents.doc_ids.at(stored.same_ids[:1])
             self.observer.say(
                 f"documents already stored under the same id: {count:,}, such as {example!r:.200}; if these are "
-                f"different documents, use other ids: for files, pass the folder that contains their folder"
+                f"different documents, give them different ids (for files, pass the parent folder)"
             )
         self._warn_of_other_ids(documents, stored)
         return stored
@@ -228,5 +231,5 @@ class _DedupRun:
             self.observer.say(
                 f"every document has the same fingerprint as a stored document with a different id, such as "
                 f"{own!r:.200} and {stored.doc_ids[nearest[0]]!r:.200}; if these are the same documents, use their "
-                f"stored ids: for files, pass the folder that was ingested"
+                f"stored ids (for files, pass the folder that was ingested)"
             )

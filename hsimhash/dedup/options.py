@@ -39,7 +39,7 @@ def check_pairs(listed: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """Options of a run."""
+    """Options for a run."""
 
     max_distance: int = DEFAULT_DISTANCE  # maximum distance, in bits, of near documents that do not share a key
     max_sketch: int | None = MAX_SKETCH  # maximum distance of near documents' sketches, if both have one; None: any
@@ -69,7 +69,7 @@ class DedupOptions:
 
 
 def reading_from(options: Mapping[str, object]) -> InputOptions:
-    """Return how a run read its inputs, given its options as JSON values; missing options have their defaults."""
+    """Return how a run read its inputs, given its options as JSON values; missing options get their defaults."""
     known = {one.name: options[one.name] for one in fields(InputOptions) if one.name in options}
     return InputOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})  # type: ignore[arg-type]
 

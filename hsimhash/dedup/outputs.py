@@ -7,7 +7,7 @@
 | `matches` | id, old id, distance, first seen: near documents in a stored index |
 | `keep.txt`, `drop.txt` | ids, one per line |
 | `rejects.jsonl`, `short.jsonl` | invalid records; texts with too few features or none at all |
-| `report.html` | a report to read |
+| `report.html` | a report for human readers |
 | `stats.json` | counts, options, times; appears after everything else |
 | `.dedup.new/` | lock and files of a running process, or the files of an unfinished run if the lock is free |
 
@@ -51,7 +51,7 @@ def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
     `path` is created if needed; files of an unfinished run are deleted.
 
     Raises:
-        ValueError: `path` has results, or other files with their names, and `overwrite` is false.
+        ValueError: `path` has results, or other files with the same names, and `overwrite` is false.
         StoreBusyError: Another process is working in the folder.
         HsimhashError: The folder cannot be created or written.
     """
@@ -81,7 +81,7 @@ def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
     _refuse_results(path, () if overwrite else (STATS,) if is_unfinished else NAMES)
     make_folder(path)
     new.mkdir(exist_ok=True)
-    lock = lock_or_refuse(new / _LOCK, f"works in {path}", "choose another folder")
+    lock = lock_or_refuse(new / _LOCK, f"is working in {path}", "choose another folder")
     try:
         _refuse_results(path, () if overwrite else (STATS,))  # another run may have finished in the meantime
         for name in NAMES if is_unfinished and not (path / STATS).exists() else ():
@@ -100,7 +100,7 @@ def _give_names(path: Path, new: Path, made: Sequence[str]) -> None:
     sync_folder(path)
     for name in NAMES:
         if name == STATS:
-            sync_folder(path)  # everything else must be durable before the mark of completion
+            sync_folder(path)  # everything else must be durable before the file that marks completion
         if name in made:
             (new / name).replace(path / name)
         else:
@@ -115,7 +115,7 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
             f"{path / found[-1]} already exists; "
             + Remedy(
                 "pass overwrite=True to replace it and the other results",
-                "--overwrite replaces it and the other results",
+                "use --overwrite to replace it and the other results",
             )
         )
 
@@ -123,8 +123,8 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; raise `ValueError` if the results are not complete."""
     if not (folder / STATS).is_file():
-        raise ValueError(f"{folder} does not have complete results of a dedup: {STATS} is missing; " + DEDUP_AGAIN)
+        raise ValueError(f"{folder} does not contain complete dedup results: {STATS} is missing; " + DEDUP_AGAIN)
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]
     if not found:
-        raise ValueError(f"{folder} does not have a file {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)
+        raise ValueError(f"{folder} does not contain {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)
     return found[0]

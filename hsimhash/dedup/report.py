@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from hsimhash.dedup.word_diff import Comparison, IdPart, id_parts, shortened
+from hsimhash.errors import plural
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -31,10 +32,10 @@ CLUSTERS_LISTED = 500  # largest clusters, listed on one line each
 PAIRS_SHOWN = 3  # pairs per distance
 
 NOTICES_SHOWN = 3  # warnings of each kind
-# A cluster or a fingerprint gets a warning if it has at least this number and this share of all documents.
+# A cluster or a fingerprint gets a warning if it has at least this many documents, and this share of all documents.
 LARGE = 100
 LARGE_SHARE = 0.01
-# There is a warning if at least this number and this share of all documents are too short.
+# There is a warning if at least this many documents, and this share of all documents, are too short.
 MANY_SHORT = 10
 MANY_SHORT_SHARE = 0.05
 
@@ -42,7 +43,7 @@ INPUTS_NAMED = 3
 ID_CHARS = 200  # characters shown of an id or a name; longer ones are cut in the middle
 LINK_CHARS = 500  # maximum length of an id that becomes a link
 
-_SIZE_STEPS = (1, 2, 5)  # the bars in the chart of sizes begin at these numbers times powers of ten
+_SIZE_STEPS = (1, 2, 5)  # the bars in the size chart begin at these numbers times powers of ten
 
 # An id that becomes a link. Ids with characters that are shown as code points do not become links.
 _URL = re.compile('https?://[^\\s\\\\<>"]+', re.ASCII | re.IGNORECASE)
@@ -125,7 +126,7 @@ class DedupCommands:
     more: Retry | None = None  # finds more pairs; None if there is no greater distance
     fewer: Retry | None = None
     apply: str = ""  # writes the kept documents; empty if `apply` cannot copy these inputs
-    has_short_url: bool = False  # whether the commands lack a part of a URL that may be secret
+    has_short_url: bool = False  # whether the commands omit part of a URL because it may be secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +153,10 @@ class Totals:
         """The result in one sentence."""
         if not self.documents:
             return "No documents were read"
-        read = f"{_plural(self.documents, 'document')}:"
+        read = f"{plural(self.documents, 'document')}:"
         if not self.dropped:
             return f"{read} no near-duplicates found"
-        dropped = f"{_plural(self.dropped, 'near-duplicate')} dropped in {_plural(self.clusters, 'cluster')}"
+        dropped = f"{plural(self.dropped, 'near-duplicate')} dropped in {plural(self.clusters, 'cluster')}"
         return f"{read} {self.kept:,} kept, {dropped}"
 
     @property
@@ -214,7 +215,7 @@ class ReportData:
     totals: Totals
     cluster_sizes: Mapping[int, int]  # size (2 and up) → number of clusters
     distances: tuple[Distance, ...]  # every distance from 0 bits to just beyond the limit
-    sampled: tuple[int, int]  # number of signatures sampled to count pairs beyond the limit, and number of all
+    sampled: tuple[int, int]  # number of signatures sampled to count pairs beyond the limit, and the total
     notices: tuple[Notice, ...]
     clusters: tuple[ReportCluster, ...]  # clusters to show, with members and pairs
     listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, largest first
@@ -231,7 +232,7 @@ def find_notices(
     unseen: int = 0,
     reasons: Sequence[str] = (),
 ) -> tuple[Notice, ...]:
-    """Return the warnings of a run.
+    """Return a run's warnings.
 
     Args:
         totals: The counts.
@@ -247,7 +248,7 @@ def find_notices(
     notices = [
         Notice(
             "Giant cluster",
-            f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}; some are {plural_bits(one.diameter)} "
+            f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}; some are {plural(one.diameter, 'bit')} "
             "apart. Read the texts below before you drop these documents: pages made from one template, or a chain of "
             "small changes, can end up in one cluster. A smaller --distance keeps more of them apart.",
         )
@@ -263,7 +264,7 @@ def find_notices(
     ]
     if totals.short >= max(MANY_SHORT, MANY_SHORT_SHARE * totals.documents):
         detail = (
-            f"{counted(totals.short)} are too short for a fingerprint. They were kept without a comparison; "
+            f"{counted(totals.short)} are too short for a fingerprint. They were kept but not compared; "
             "short.jsonl lists them. Check that hsimhash reads the text from the right field (--text-field)."
         )
         notices.append(Notice("Many short texts", detail))
@@ -309,7 +310,7 @@ def page_environment(part: str) -> Environment:
         finalize=_shown,
     )
     environment.filters.update(
-        bits=plural_bits, cut=_cut, greatest=_greatest, marked=_marked, percent=_percent, plural=_plural, shares=_shares
+        cut=_cut, greatest=_greatest, marked=_marked, percent=_percent, plural=plural, shares=_shares
     )
     environment.tests["link"] = _is_link
     return environment
@@ -323,7 +324,7 @@ class _Bars(NamedTuple):
 
 
 def _greatest(rows: Sequence[_Bars]) -> list[int]:
-    """Return the greatest count in each column; the longest bar stands for it."""
+    """Return the greatest count in each column, which the longest bar represents."""
     return [max(counts) for counts in zip(*(row.counts for row in rows), strict=True)]
 
 
@@ -378,15 +379,6 @@ def _marked(doc_id: str, other: str | None = None) -> list[IdPart]:
     if len(parts) == 1 or sum(len(part.text) for part in parts) > 2 * ID_CHARS:
         return [IdPart(_cut(doc_id), False)]
     return parts
-
-
-def plural_bits(distance: int) -> str:
-    """Return a distance as text: `1 bit`, `3 bits`."""
-    return _plural(distance, "bit")
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _percent(share: float) -> str:

@@ -17,7 +17,7 @@ from hsimhash.dedup.rereading import texts_again
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
 
-HELD_BYTES = 64 << 20  # maximum bytes of text in memory; more texts go to a file
+HELD_BYTES = 64 << 20  # maximum bytes of text in memory; beyond that, texts go to a file
 COMPARED_CHARS = 40_000_000  # total characters after which no more texts are compared; takes at most a minute
 FIRST_LINE_CHARS = 120
 

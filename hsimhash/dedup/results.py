@@ -15,11 +15,12 @@ from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.grouping import pairs_found_by
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
-from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
+from hsimhash.dedup.report import ReportData, ShownPair, write_report
 from hsimhash.dedup.report_texts import Texts, date_of
 from hsimhash.dedup.rereading import STDIN_NAME
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, ColumnKind, ColumnValues, Form, open_table
+from hsimhash.errors import plural
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.rarity import learnt_json
@@ -87,7 +88,7 @@ class Results:
             yield PairBlock(kept[dropped], dropped + start, grouping.distance[dropped + start])
 
     def _write_clusters(self, folder: Path, form: Form) -> None:
-        """Write a row in the table of clusters for each document, and its id to one of the lists."""
+        """For each document, write a row to the table of clusters, and its id to one of the lists."""
         doc_ids, grouping = self.outcome.documents.doc_ids, self.outcome.grouping
         with (
             open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table,
@@ -125,7 +126,7 @@ class Results:
         )
 
     def _named(self, numbers: Int64s, start: int, own: Sequence[str]) -> list[str]:
-        """Return the ids with the given numbers, most of which are start, start + 1, …, whose ids are in `own`."""
+        """Return the ids with the given numbers. Most of these are start, start + 1, …, and `own` has their ids."""
         others = np.flatnonzero(numbers != np.arange(start, start + len(own)))
         names = list(own)
         for place, name in zip(others.tolist(), self.outcome.names(numbers[others]), strict=True):
@@ -170,10 +171,10 @@ class Results:
 
     def _settings(self) -> tuple[tuple[str, str], ...]:
         most = self.options.max_sketch
-        sketches = "not compared" if most is None else f"up to {plural_bits(most)} apart"
-        learnt = str(self.profile.learnt or "those of general text")
+        sketches = "not compared" if most is None else f"up to {plural(most, 'bit')} apart"
+        learnt = str(self.profile.learnt or "from general text")
         return (
-            ("distance", f"up to {plural_bits(self.options.max_distance)}"),
+            ("distance", f"up to {plural(self.options.max_distance, 'bit')}"),
             *([("sketches", sketches)] if self.outcome.documents.has_signatures else []),
             ("clusters", self.options.clusters),
             ("keep", ", ".join(map(str, self.options.keep))),
@@ -212,7 +213,7 @@ class Results:
 
 
 def _given_name(one: Input) -> str:
-    """Return the name that the user passed, for messages; for a file of records in a folder, that of the folder."""
+    """Return the name that the user passed, for messages; for a file of records in a folder, the folder's name."""
     return STDIN_NAME if one.name == STDIN else shown_path(one.folder or one.name)
 
 

@@ -73,7 +73,7 @@ class Outcome:
     looked: Looked  # result of comparing texts
 
     def names(self, numbers: Int64s) -> list[str]:
-        """Return the ids of documents; stored documents have the numbers after those of the inputs."""
+        """Return the ids of documents; stored documents are numbered after those of the inputs."""
         return self.documents.doc_ids.at(numbers, self.stored.doc_ids if self.stored else ())
 
     def _name(self, number: int) -> str:
@@ -215,7 +215,7 @@ class Outcome:
         return ReportCluster(self._name(kept), size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
-        """Return the clusters to show, least similar first, with some members and the differences of their texts."""
+        """Return the clusters to show, least similar first, with some members and how their texts differ."""
         found = []
         for at, members in self._shown.items():
             bits = self.grouping.distance[members].tolist()
@@ -320,7 +320,7 @@ class Beyond:
 
 
 def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:
-    """Count the pairs that up to BEYOND_BITS more than `max_distance` would add; `groups` is `Pairs.groups`."""
+    """Count the pairs that raising `max_distance` by up to BEYOND_BITS would add; `groups` is `Pairs.groups`."""
     first, max_distance = np.flatnonzero(np.equal(groups, np.arange(len(groups)))), options.max_distance
     values = signatures.fingerprints[first]
     sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
@@ -371,7 +371,7 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
 
 
 def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:
-    """Return which distant pairs a greater limit would make near; pairs that share a key are near already."""
+    """Return which distant pairs a greater limit would make near; pairs that share a key are already near."""
     distances = np.bitwise_count(some.fingerprints ^ others.fingerprints)
     alike = are_alike(some.sketches, others.sketches, max_sketch, distances)
     added: Bools = alike & ~some.keying.shared(some.keys, others.keys)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.extras import arrow_needed
+from hsimhash.extras import arrow_needed, install_command
 
 TABLE_FORMATS = ("auto", "parquet", "jsonl")
 BLOCK_ROWS = 1 << 17  # rows in a Parquet row group, and in memory while they are written
@@ -33,7 +33,7 @@ def table_form(name: str) -> Form:
         raise ValueError(f"unknown table format {name!r}; use {', '.join(TABLE_FORMATS)}")
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     if name == "parquet" and not has_arrow:
-        raise ValueError("Parquet needs pyarrow; pip install 'hsimhash[parquet]', or use jsonl")
+        raise ValueError(f"Parquet needs pyarrow; install it with {install_command('parquet')}, or use jsonl")
     return "parquet" if has_arrow and name != "jsonl" else "jsonl"
 
 

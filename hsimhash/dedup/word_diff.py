@@ -85,7 +85,7 @@ def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
 
 
 def tokens(text: str) -> list[str]:
-    """Split a text into words, characters and signs; joined, they are the text again."""
+    """Split a text into words, characters and signs; joining them yields the text again."""
     return _TOKEN.findall(text)
 
 
@@ -218,7 +218,7 @@ class IdPart(NamedTuple):
 def id_parts(doc_id: str, other: str) -> list[IdPart]:
     """Split `doc_id` into the parts that `other` shares and the parts that it does not.
 
-    Joined, the parts are the id. An id that equals `other` or has little in common with it is one unchanged part.
+    Joining the parts yields the id. An id that equals `other`, or has little in common with it, is one unchanged part.
     """
     mine, others = _PART.findall(doc_id), _PART.findall(other)
     parts: list[IdPart] = []

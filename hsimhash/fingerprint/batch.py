@@ -46,7 +46,7 @@ class TextBatch:
 
     @staticmethod
     def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
-        """Normalise texts as the recipe defines; raise `ValueError` for a text that it does not support."""
+        """Normalise texts as defined by the recipe; raise `ValueError` for a text that the recipe does not support."""
         if recipe.is_normal:
             codes = normalize(texts, recipe.normalize)
             batch = TextBatch(recipe, codes, np.flatnonzero(codes == SEPARATOR), fields)
@@ -88,12 +88,12 @@ class TextBatch:
 
     @cached_property
     def has_han(self) -> bool:
-        """Whether there is any Han character."""
+        """Whether there are any Han characters."""
         return bool((self.classes == HAN).any())
 
     @cached_property
     def has_unspaced(self) -> bool:
-        """Whether there is any character of another script without spaces."""
+        """Whether there are any characters of other scripts without spaces."""
         return bool((self.classes == UNSPACED).any())
 
     @cached_property
@@ -122,7 +122,7 @@ class TextBatch:
 
     @cached_property
     def has_letters(self) -> bool:
-        """Whether there is any letter, mark or digit."""
+        """Whether there are any letters, marks or digits."""
         return bool(np.isin(self.classes, LETTERS).any())
 
     def sketch_units(self) -> tuple[tokens.Units, Uint64s]:

@@ -59,7 +59,7 @@ class _Form(NamedTuple):
 
 _FORMS: dict[Format, _Form] = {
     "hex": _Form(
-        "16 hexadecimal digits, or 0x and up to 16 of them",
+        "16 hexadecimal digits, or 0x followed by up to 16",
         re.compile("0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{16}"),
         base=16,
     ),
@@ -126,13 +126,13 @@ def as_fingerprints(fingerprints: AnyFingerprints) -> Uint64s:
 
 
 def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
-    """Return the concatenated ranges of `lengths` numbers that begin at `starts`."""
+    """Return the concatenated ranges that begin at `starts` and contain `lengths` numbers each."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
 
 
 def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
-    """Return the insertion point of each number below `count` in an ascending array, before equals; shape (count,)."""
+    """For each number below `count`, return its leftmost insertion point in an ascending array: shape (count,)."""
     sizes = np.bincount(ordered, minlength=count)
     starts: Int64s = np.cumsum(sizes) - sizes
     return starts
@@ -149,7 +149,7 @@ def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
 
 
 def are_in(values: NDArray[_Scalar], ordered: NDArray[_Scalar]) -> Bools:
-    """Return which values occur in an ascending array, in a quarter of the time of `np.isin`."""
+    """Return which values occur in an ascending array, in a quarter of the time that `np.isin` takes."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
@@ -169,7 +169,7 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
 
     Args:
         text: The fingerprint; surrounding whitespace is ignored.
-        format: `hex`, `decimal`, `signed` or `binary`. With `auto`, a text that is a different number in different
+        format: `hex`, `decimal`, `signed` or `binary`. With `auto`, a text that denotes different numbers in different
             formats is rejected. Name the format if several fingerprints come from one source, because `auto` detects
             the format of each text separately.
 
@@ -180,7 +180,7 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
 
 
 def read_fingerprint(written: str | int, formats: Formats) -> int:
-    """Return the fingerprint in a word or JSON number; raise `ValueError` unless all `formats` that fit it agree."""
+    """Return the fingerprint in a word or JSON number; raise `ValueError` unless all matching `formats` agree."""
     if _is_in_all(written, formats):
         return int(written)
     values = {value for one in formats if (value := _value(written, _FORMS[one])) is not None}

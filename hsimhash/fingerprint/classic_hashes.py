@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 
 VECTOR_UNITS = 512  # longer spans are rare, and hashing them one by one is just as fast
-Number = Any  # an int or a uint64 array; NumPy's types cannot express that the result has the type of the argument
+Number = Any  # an int or a uint64 array; NumPy's types cannot express that the result has the argument's type
 HashStep = Callable[[Number, Number], Number]  # state, next unit → state
 CodeUnits = NDArray[np.uint8] | NDArray[np.uint16]
 

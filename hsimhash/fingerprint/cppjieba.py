@@ -9,8 +9,8 @@ The model's table is jieba's, rounded to six digits.
 * Keywords of equal weight are chosen and ordered as by `std::partial_sort` in the GNU C++ library, so the fingerprints
 are those of cppjieba built with GCC.
 
-Sums of logarithms that should be equal may differ in the last digit. This affects 2 of 5,000 documents: both have a
-different word, and one of them has a different fingerprint.
+Sums of logarithms that should be equal may differ in the last digit. This affects 2 of 5,000 documents: both get a
+different word, and one of them a different fingerprint.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RUNS = 1 << 17  # maximum number of cached runs between words in the dictionary
 
 
 class _Left(dict[str, str]):
-    """Maps a token to the text that is left for the model: the token, or a break if the dictionary has the token."""
+    """Maps a token to the text that is left for the model: the token, or a break if it is in the dictionary."""
 
     def __missing__(self, token: str) -> str:
         return token
@@ -91,7 +91,7 @@ def extractor(lists: WordLists) -> _Extractor:
 
 
 def _segmenter(frequencies: dict[str, int]) -> rjieba.Jieba:
-    """Return a segmenter with only these words, and their characters with at least the lowest frequency."""
+    """Return a segmenter with only these words, plus their characters, which get at least the lowest frequency."""
     segmenter, least = rjieba_class().empty(), min(frequencies.values())
     for word in dict.fromkeys([*frequencies, *"".join(frequencies)]):
         segmenter.add_word(word, frequencies.get(word, least), None)

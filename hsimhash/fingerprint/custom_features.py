@@ -35,7 +35,7 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
         summed[hashed] = summed.get(hashed, 0) + _weight(feature, weight, in_steps=not recipe.is_plain)
     if sum(summed.values()) >= EXACT_LIMIT:
         raise ValueError(
-            f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide all of them by the same number"
+            f"the weights of the features sum to over {EXACT_LIMIT // SCALE}; divide all of them by the same number"
         )
     return summed
 

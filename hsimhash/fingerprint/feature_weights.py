@@ -48,7 +48,7 @@ class WordWeights:
         """Return the weight of one occurrence of each word (for unknown words, the median), and which are common."""
         place = self.first[(hashes >> _LEADING).astype(np.int64)]
         left = np.flatnonzero(self.hashes[place] < hashes)
-        while len(left):  # usually a few steps for a few words: a tenth of the time of a binary search
+        while len(left):  # usually a few steps for a few words; a binary search takes ten times as long
             place[left] += 1
             left = left[self.hashes[place[left]] < hashes[left]]
         is_known = self.hashes[place] == hashes

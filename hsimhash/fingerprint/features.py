@@ -143,9 +143,9 @@ def _keys(recipe: Recipe, found: Features, documents: int) -> Uint64s:
 
 
 def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
-    """Return what `_voted` returns if each occurrence of a feature has the same vote, in a third of the time.
+    """Return the same as `_voted` in a third of the time, if each occurrence of a feature has the same vote.
 
-    Features need to be told apart only in documents where one feature may exceed the cap, or where there may be too few
+    Features need to be told apart only in documents where one feature may exceed the cap, or that may have too few
     features. The lowest byte of each hash is enough to find these documents: a feature occurs at most as often as its
     byte, and there are at least as many distinct features as distinct bytes.
     """
@@ -255,7 +255,7 @@ def _found(batch: TextBatch, texts: Sequence[str], *, has_all_pairs: bool = Fals
 
 
 def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return the features of all fields in each document, with weights multiplied by the weights of the fields."""
+    """Return the features of all fields in each document, with weights multiplied by the fields' weights."""
     parts, weights = split_fields(texts, recipe.field_weights)
     found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)), has_all_pairs=True)
     heavy = found.weights * weights[found.doc]

@@ -201,7 +201,7 @@ def fitted_to(texts: Sequence[str], profile: Profile, *, workers: int = 1) -> Pr
 
 
 class _Crowds:
-    """Sketches of the documents that are used, by each part of their keys."""
+    """The sketches of the documents in use, listed under each part of their keys."""
 
     def __init__(self) -> None:
         self._sketches = defaultdict[int, "array[int]"](lambda: array("Q"))

@@ -1,4 +1,4 @@
-"""Keys: hashes of a text's heaviest features, which stay the same inside a different page frame.
+"""Keys: hashes of a text's heaviest features, which stay the same when the page frame changes.
 
 There are two kinds of keys, and a profile makes one of them. Both have 64 bits; 0 means no key.
 
@@ -6,7 +6,7 @@ There are two kinds of keys, and a profile makes one of them. Both have 64 bits;
 
 *In parts*: a 12-bit *tag* for each of the five heaviest features, heaviest first, preceded by the number of tags. A
 *part* is a set of three tags: any three of the first four, or the first two and the fifth. Two texts share a key if a
-part of one key equals a part of the other. A text of three features or fewer has one part, with all its tags.
+part of one key equals a part of the other. A text with three features or fewer has one part, with all its tags.
 
 A store files a document under each part of its key.
 """
@@ -27,7 +27,7 @@ COUNT_SHIFT = TAGS * TAG_BITS
 SHIFTS = range(COUNT_SHIFT - TAG_BITS, -1, -TAG_BITS)  # shift of each tag
 TAG_MASK = (1 << TAG_BITS) - 1
 PART_TAGS = 3
-# Indices of tags in each part. A text has the first part, and every other part whose tags all exist.
+# Indices of tags in each part. A text always has the first part, and any other part for which it has all the tags.
 PARTS = ((0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3), (0, 1, 4))
 _PARTS_BY_COUNT = [[part for part in PARTS if part == PARTS[0] or count > part[-1]] for count in range(1 << 4)]
 

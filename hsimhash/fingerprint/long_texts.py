@@ -56,7 +56,7 @@ from hsimhash.fingerprint.vote import (
 
 LONG_CHARACTERS = 1 << 18  # longer texts are processed in windows
 WINDOW_CHARACTERS = 1 << 16  # fits in the L2 cache
-# Limit on the characters of a run that the segmenter processes at once; it takes about 160 bytes for each of them. Runs
+# Limit on the characters in a run that the segmenter processes at once; it needs about 160 bytes per character. Runs
 # in prose have a few dozen characters.
 MOST_RUN = 1 << 20
 # Maximum factor by which normalisation may increase the number of characters. U+FDFA becomes 18 characters, so 16 MiB
@@ -72,7 +72,8 @@ _END = np.array([SEPARATOR], np.uint32)
 _RUN_BREAK = "\n"
 _BLANK = re.compile(r"\s")
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
-# Ends a run of the segmenter. The segmenter treats rare Han characters as spaces, but here they are Han characters.
+# Matches a character that ends a run in the segmenter. The segmenter treats rare Han characters as spaces, but in this
+# text they are still Han characters.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
@@ -387,7 +388,7 @@ class _WordPairs:
 
 
 def _breaks(batch: TextBatch, *, every_script: bool) -> int:
-    """Return the number of breaks in a window, without the separator that ends it."""
+    """Return the number of breaks in a window, not counting the separator at its end."""
     return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
 
 
@@ -560,7 +561,7 @@ def _grams(text: str, n: int) -> Spans:
 
 
 def _trafilatura_words(text: _LongText) -> _Found:
-    """Return the words of five letters or more, and shorter words if there are too few of these."""
+    """Return the words of five letters or more; if there are too few of these, also shorter words."""
     for has_punctuation, outside in ((False, _BLANK), (True, pieces.blank_or_punctuation())):
         by_letters, counts = [Tally() for _ in range(_MOST_LETTERS + 1)], np.zeros(_MOST_LETTERS + 1, np.int64)
         for part in text.texts(outside):

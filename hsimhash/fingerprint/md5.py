@@ -18,8 +18,8 @@ from hsimhash.fingerprint.murmur3 import words_by_byte
 
 Words = Uint32s | np.uint32  # one word per span, or a single word for all spans
 
-# Spans of b blocks are hashed in bulk if at least this many times b spans have b blocks or more; with fewer spans,
-# hashlib is as fast.
+# Spans of b blocks are hashed in bulk if at least `_MANY` · b spans have b or more blocks; with fewer spans, hashlib is
+# just as fast.
 _MANY = 800
 _MOST_BLOCKS = 16
 _AT_ONCE = 1 << 16  # spans; larger batches are not faster
@@ -32,8 +32,8 @@ _M32 = (1 << 32) - 1
 _FIRST = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 _SINES = [int(abs(math.sin(step + 1)) * (1 << 32)) for step in range(64)]
 _SHIFTS = ((7, 12, 17, 22), (5, 9, 14, 20), (4, 11, 16, 23), (6, 10, 15, 21))
-# Indexed by 1 plus the number of bytes left for a word, which is -1 (the span ended earlier) to 4: the bits to keep,
-# and the 0x80 that ends the message.
+# The bits to keep, and the 0x80 that ends the message. Both are indexed by 1 plus the number of bytes left for a word,
+# from -1 (the span ended earlier) to 4.
 _MASKS = np.array([0, 0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF], np.uint32)
 _ENDS = np.array([0, 0x80, 0x8000, 0x800000, 0x80000000, 0], np.uint32)
 _WORD_OF_STEP = ((1, 0), (5, 1), (3, 5), (7, 0))  # by round: the word for a step is factor · step + offset, modulo 16
@@ -68,8 +68,8 @@ def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
     """Return the index of a span with the same bytes for each span, or its own index.
 
     Only a third to two thirds of the 4-grams in a batch are distinct. This finds nearly all repeats in a fifth of the
-    time of hashing. A span of up to 15 bytes and its size make two numbers. A hash table of these numbers keeps the
-    last span of each slot, and every span is compared with the one in its slot.
+    time that hashing takes. A span of up to 15 bytes is packed into two numbers, together with its size. A hash table
+    of these numbers keeps the last span in each slot, and every span is compared with the one in its slot.
     """
     kept = np.minimum(sizes, _SHORT_BYTES + 1)  # so the numbers of a longer span differ from those of every short span
     unaligned = words_by_byte(buffer + bytes(16))

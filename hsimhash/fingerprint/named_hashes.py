@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 
 from hsimhash.errors import HsimhashError
+from hsimhash.extras import install_command
 from hsimhash.fingerprint import classic_hashes as classic
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.fingerprint.md5 import md5_digest, md5_spans
@@ -106,7 +107,7 @@ def _each(one: Callable[[bytes, int], int], *, has_seed: bool = False) -> Hash:
 
 def _xxh3(data: bytes, seed: int) -> int:
     if xxhash is None:
-        raise HsimhashError("the xxh3-64 hash requires the xxhash package; pip install 'hsimhash[hashes]'")
+        raise HsimhashError(f"the xxh3-64 hash requires the xxhash package: {install_command('hashes')}")
     return int(xxhash.xxh3_64_intdigest(data, seed))
 
 

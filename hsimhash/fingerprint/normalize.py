@@ -43,7 +43,7 @@ _SOFT_HYPHEN = 0xAD
 _END = np.array([SEPARATOR], np.uint32)
 _FIRST_UNSPACED = 0xE01  # a Thai letter
 _KANA = range(0x3041, 0x3100)
-_LEAST_KANA = 10  # a text is Japanese if at least one in this many of its kana and Han characters is kana
+_LEAST_KANA = 10  # a text is Japanese if at least 1/_LEAST_KANA of its kana and Han characters are kana
 _NASAL, _VIRAMA, _ANUSVARA = 0x928, 0x94D, 0x902  # Devanagari
 _NIKHAHITS, _TONES = ((0xE4D, 0xE48), (0xECD, 0xEC8)), 4  # Thai and Lao nikhahit, each with the first tone mark
 _MARKED, _JAMO = range(0x1800), range(0x1100, 0x1200)  # nearly all marks of scripts in use today; Hangul letters
@@ -66,8 +66,8 @@ class _Tables:
     many_start: Int64s
     many_codes: Uint32s
     is_layout_free: bool = False
-    # Role next to a hyphen at a line end: 1 for a letter that may precede or follow it, 2 for a capital letter or a
-    # mark, which may only precede it.
+    # What a character may do next to a hyphen at the end of a line: 1 for a letter, which may come before or after it;
+    # 2 for a capital letter or a mark, which may only come before it.
     hyphened: Uint8s = field(default_factory=lambda: np.zeros(_CODE_POINTS, np.uint8))
     variants: Uint32s = field(default_factory=lambda: np.empty(0, np.uint32))  # like `normal`, for NFKC output
 
@@ -131,28 +131,26 @@ def _marks(tables: _Tables) -> list[tuple[int, int]]:
     is dropped afterwards, and 8 and 16 for the first and the second of two code points that compose. 0 means that none
     of these applies, or that the flags cannot describe the code point.
     """
-    pairs = [unicodedata.decomposition(chr(code)).split() for code in _COMPOSED if _is_nfc(chr(code))]
+    found = {letter: split for code in _COMPOSED if (split := unicodedata.decomposition(letter := chr(code)))}
+    pairs = [split.split() for letter, split in found.items() if unicodedata.is_normalized("NFC", letter)]
     composed = [pair for pair in pairs if len(pair) == 2 and "<" not in pair[0]]
     first, second = ({int(pair[place], 16) for pair in composed} for place in (0, 1))
     others = {_IOTA, *(nikhahit for nikhahit, _ in _NIKHAHITS)}
+    normal = tables.normal[: _MARKED.stop].tolist()
+    variants = tables.variants[: _MARKED.stop].tolist() if tables.is_layout_free else _MARKED
 
     def what(code: int) -> int:
-        kept = tables.variants[code] if tables.is_layout_free else code
-        is_mark, letter = tables.normal[code] == _JOINING, chr(code)
+        kept, is_mark, letter = variants[code], normal[code] == _JOINING, chr(code)
         is_composed = unicodedata.normalize("NFKD", letter) != letter
         if code in others or (is_composed and is_mark) or unicodedata.normalize("NFKC", letter.casefold()) != letter:
             return 0
-        is_kept = kept == code if is_mark else tables.normal[code] == code
+        is_kept = (kept if is_mark else normal[code]) == code
         is_dropped = is_mark and kept == _DROPPED
         if not (is_kept or is_dropped):
             return 0
         return (2 if is_mark else 1) | 4 * is_dropped | 8 * (is_composed or code in first) | 16 * (code in second)
 
     return [(unicodedata.combining(chr(code)), what(code) if code not in _JAMO else 0) for code in _MARKED]
-
-
-def _is_nfc(letter: str) -> bool:
-    return unicodedata.is_normalized("NFC", letter)
 
 
 def classify(codes: Uint32s) -> Uint8s:
@@ -242,7 +240,7 @@ def _are_firm(raw: Uint32s, tables: _Tables) -> Bools:
 
 
 def _shortened(raw: Uint32s, tables: _Tables) -> Uint32s:
-    """Drop the code points that do not affect the result from a long run without firm code points."""
+    """In a long run without firm code points, drop those that do not affect the result."""
     normal, precedes = tables.normal[raw], tables.hyphened[raw] > 0
     if not len(raw):
         return raw
@@ -376,7 +374,7 @@ def _without_variants(codes: Uint32s, tables: _Tables) -> Uint32s:
 
 
 def _expand_many(codes: Uint32s, tables: _Tables) -> Uint32s:
-    """Replace each code point that normalises to several code points by its expansion."""
+    """Replace each code point that normalises to several code points with its expansion."""
     at = np.flatnonzero(codes >= _MANY)
     if not len(at):
         return codes

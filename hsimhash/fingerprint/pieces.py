@@ -31,7 +31,8 @@ _CLICKHOUSE_LEAST = 4  # bytes; shorter words are skipped
 SAMPLED = 32  # trafilatura uses words of one to four letters only if there are fewer longer words than this
 BETWEEN_SPACES = "[^ ]+"
 WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # for mfonda
-# By pattern of a built-in recipe: a pattern for the characters that no match contains. All of them take linear time.
+# Maps the pattern of a built-in recipe to a pattern for the characters that no match contains. All of these patterns
+# take linear time.
 OUTSIDE_MATCHES = {
     BETWEEN_SPACES: re.compile(" "),
     r"\w+": re.compile(r"\W"),
@@ -89,7 +90,10 @@ def listed_units(words: list[str], doc: Int64s) -> Units:
 
 
 def words_by(pattern: str) -> Callable[[str], list[str]]:
-    """Return a function that finds a pattern's matches in a text; splitting at spaces takes a quarter of the time."""
+    """Return a function that finds a pattern's matches in a text.
+
+    For `BETWEEN_SPACES`, it splits the text instead, which takes a quarter of the time.
+    """
     if pattern == BETWEEN_SPACES:
         return lambda text: list(filter(None, text.split(" ")))
     return re.compile(pattern).findall
@@ -160,7 +164,7 @@ def _punctuation() -> dict[int, str]:
 
 @cache
 def blank_or_punctuation() -> re.Pattern[str]:
-    """Return a pattern for one character that separates words if punctuation also separates words."""
+    """Return a pattern for a single word separator where punctuation also separates words."""
     return re.compile(f"[\\s{re.escape(''.join(map(chr, _punctuation())))}]")
 
 

@@ -288,7 +288,7 @@ class Profile(Recipe):
 
 @functools.lru_cache(maxsize=8)
 def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
-    """Return a list's content; cached because a command needs it repeatedly and half a million words take a second."""
+    """Return a list's content; cached, because commands need it repeatedly, and half a million words take a second."""
     if kind == RARITY_TABLE:
         return read_table(path)
     return read_list(kind, path, profile._normalized, is_exact=profile.tokens == "cppjieba")

@@ -46,7 +46,7 @@ _HEAD_BYTES = 64
 GENERAL_FILE = "general.rarity"  # this package's table for many languages, made by schema/make_rarity_table.py
 GENERAL_SHA256 = "6ed163fe1ca611a2b5e9e5376b649072fd93ad07cd921fb314b7518f3a6f9c70"
 _HALF_SATURATED = 3  # number of occurrences at which a feature reaches half of its maximum weight in the key
-OFTEN = 4  # minimum number of occurrences of a name that repeats
+OFTEN = 4  # minimum number of occurrences for a name to be treated as repeated
 # A word is treated as a name if its text has at most this many distinct features per occurrence of the word. The first
 # limit applies if another word occurs equally often, the second in any case.
 _MOST_TO_A_NAME, _MOST_TO_A_WORD = 32, 5
@@ -90,7 +90,7 @@ class RarityTable:
         wanted = (hashes >> np.uint64(64 - _TAG_BITS)).astype(np.uint32)
         place = self._first[wanted >> np.uint32(_TAG_BITS - _LEADING)]
         left = np.flatnonzero(self.tags[place] < wanted)
-        while len(left):  # usually a few steps for a few features: a tenth of the time of a binary search
+        while len(left):  # usually a few steps for a few features; a binary search takes ten times as long
             place[left] += 1
             left = left[self.tags[place[left]] < wanted[left]]
         found: Uint8s = np.where(self.tags[place] == wanted, self.rarities[place], self.rarities[-1])
@@ -124,7 +124,7 @@ class RarityTable:
         tags = np.repeat(np.arange(_BUCKETS, dtype=np.uint32) << 16, sizes) | lows
         rarities = np.frombuffer(packed, np.uint8, count, 2 * (_BUCKETS + count))
         if (tags[1:] <= tags[:-1]).any() or (rarities == 0).any():
-            raise ValueError("it is damaged: its features are out of order, or the rarity of one is 0")
+            raise ValueError("it is damaged: its features are out of order, or one has a rarity of 0")
         return RarityTable.of(tags, rarities, int(head[1]), default)
 
     @staticmethod

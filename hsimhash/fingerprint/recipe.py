@@ -132,14 +132,14 @@ class Recipe:
             languages with spaces are weighted individually, by your own idf table; None: shingles are used instead of
             words. Requires tokens "script".
         sketch: Words or characters per shingle of the sketch; None: no sketch.
-        key: Number of heaviest features that the key is made from; None: no key.
+        key: Number of heaviest features from which the key is made; None: no key.
         words: SHA-256 of the list of words added to the segmenter's dictionary; None: no list.
         stops: SHA-256 of the list of words excluded from the features, in addition to jieba's stop words; None: no
             list.
         least: Minimum number of characters, bytes or words; a shorter text does not have features. Only for tokens that
             do not depend on the script.
-        fields: Fields of a document, with weights by which the weights of their features are multiplied, such as
-            "title^3+body"; None: a document is a single text.
+        fields: Fields of a document, each with a factor for the weights of its features, such as "title^3+body"; None:
+            a document is a single text.
         pattern: Regular expression for tokens "regex", without capturing groups.
         keying: Kind of key, one of `Keying`; "in-parts" requires key=5.
         rarity: SHA-256 of the rarity table, for weights "rarity"; None: all features are equally rare.
@@ -251,7 +251,7 @@ class Recipe:
 
     @property
     def has_own_pattern(self) -> bool:
-        """Whether it splits texts by a pattern that is not built in, and so may take unbounded time."""
+        """Whether it splits texts by a pattern that is not built in, which can take unbounded time."""
         return self.pattern is not None and self.pattern not in OUTSIDE_MATCHES
 
     @property
@@ -353,8 +353,8 @@ def _check_parts(recipe: Recipe) -> None:
         and not recipe.is_normal,
         f"english requires hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
         f"hash {recipe.hash} does not use a seed; set seed=0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
-        "tokens 'regex' and a pattern require each other": is_regex != (recipe.pattern is not None),
-        "given features require min_features=1 and do not support fields": is_given
+        "tokens 'regex' requires a pattern, and vice versa": is_regex != (recipe.pattern is not None),
+        "tokens 'features' requires min_features=1 and does not support fields": is_given
         and (recipe.min_features != 1 or recipe.fields is not None),
         "tfidf-float does not support fields": recipe.is_plain and recipe.fields is not None,
         f"keying={Keying.IN_PARTS.value} requires key={TAGS}": recipe.keying == Keying.IN_PARTS.value
@@ -389,7 +389,7 @@ def _check_lists(recipe: Recipe) -> None:
     has_words = recipe.idf == OWN or recipe.words is not None or recipe.stops is not None
     if has_words and recipe.tokens not in ("jieba", "script", "cppjieba"):
         raise ValueError(
-            f"profile {recipe.name!r}: your own idf table, words and stop words require tokens that use jieba's words"
+            f"profile {recipe.name!r}: a custom idf table, word list or stop word list works only with jieba's tokens"
         )
 
 

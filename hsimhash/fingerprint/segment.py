@@ -4,7 +4,7 @@ rjieba is 15 to 20 times as fast as jieba. It cuts text into the same words, exc
 corrected here:
 
 * rjieba keeps ASCII compounds (`node.js`, `apt-get`) whole; jieba splits them unless they are in its dictionary.
-* rjieba makes words of Han characters beyond U+9FD5, which end a word in jieba. They are replaced by spaces here,
+* rjieba makes words of Han characters beyond U+9FD5, which end a word in jieba. They are replaced with spaces here,
   because single characters are not features.
 
 jieba's table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing it, because
@@ -110,7 +110,7 @@ def stop_words(sha256: str | None) -> frozenset[str]:
 
 
 class Vocabulary(dict[str, int]):
-    """The number of every word seen: 0 if it is not a feature, 1 for the separator, negative for a compound.
+    """Maps each word seen to its number: 0 if it is not a feature, 1 for the separator, negative for a compound.
 
     Look-ups are plain dictionary reads; only a new word takes the lock. Arrays are replaced, never changed under a
     reader, and a number is published only after its entry is written.
@@ -218,7 +218,7 @@ def rjieba_class() -> type[rjieba.Jieba]:
 
 
 def plain_text(text: str) -> str:
-    """Replace separators by spaces in a text that is cut without normalisation."""
+    """Replace separators with spaces in a text that is cut without normalisation."""
     return text.replace(SEPARATOR, " ")
 
 
@@ -236,7 +236,7 @@ def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
 
 
 def _expand(numbers: Int64s, known: Vocabulary) -> Int64s:
-    """Replace the number of each compound by the numbers of its parts."""
+    """Replace each compound's number with the numbers of its parts."""
     at = np.flatnonzero(numbers < 0)
     if not len(at):
         return numbers

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from hsimhash.fingerprint.bits import (
 )
 from hsimhash.fingerprint.keys import Keying
 
-MAX_SKETCH = 20  # default limit on the differing bits of two sketches; queries skip documents above it
+MAX_SKETCH = 20  # default limit on the bits in which two sketches differ; queries skip documents above it
 # A shared key finds texts at any distance. Beyond this distance, their sketches must agree in more bits.
 FAR = 16
 SKETCH_BITS = 64
@@ -171,6 +172,16 @@ def check_max_sketch(bits: int | None) -> None:
         raise TypeError(f"max_sketch must be an int or None, got {type(bits).__name__}: {bits!r:.80}")
     if not 0 <= bits <= SKETCH_BITS:
         raise ValueError(f"max_sketch must be 0 to {SKETCH_BITS}, or None to ignore sketches, got {bits}")
+
+
+def max_sketch_in(text: str) -> int | None:
+    """Parse a limit for sketches: a number of bits, or `off`, for which the result is None."""
+    if text == "off":
+        return None
+    with suppress(ValueError):
+        if 0 <= (bits := int(text)) <= SKETCH_BITS:
+            return bits
+    raise ValueError(f"must be a number from 0 to {SKETCH_BITS}, or off")
 
 
 def as_signature(given: Signature | int) -> Signature:

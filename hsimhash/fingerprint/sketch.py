@@ -1,7 +1,7 @@
 """Sketches, which confirm that texts are near. See `keys` for finding near texts that fingerprints do not find.
 
-*Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have the
-Jaccard similarity J agree in a bit with probability (1 + J) / 2, so about 32 · (1 - J) of the 64 bits differ. One
+*Sketch*: 64 one-bit min-hashes of a text's shingles of three words or characters. Two texts whose shingles have a
+Jaccard similarity of J agree on a bit with probability (1 + J) / 2, so about 32 · (1 - J) of the 64 bits differ. One
 permutation serves all 64 bits: the highest 6 bits of a shingle's hash select the bit of the sketch, and the remaining
 bits are the value to minimise. A bit without a shingle borrows from another bit. The order of borrowing is different
 for each bit, but the same for every text.
@@ -63,7 +63,7 @@ def sketches_of(least: Uint64s) -> Uint64s:
 
 
 def present(values: Uint64s, is_there: Bools) -> Uint64s:
-    """Return 0 for missing values, and replace present values of 0 by 1."""
+    """Return 0 for missing values, and 1 for present values of 0."""
     return np.where(is_there, np.maximum(values, np.uint64(1)), np.uint64(0))
 
 

@@ -4,7 +4,7 @@ A bad text does not end the stream. A text is rejected with a reason if computin
 too much time or memory, or kills the worker. To find such a text, a failed batch is processed again text by text.
 
 Workers are threads if hsimhash-native computes the signatures, and processes otherwise. The segmenter releases the GIL
-only while it cuts text, so two threads reach 0.84 times the speed of one thread, but two processes reach 1.87 times.
+only while it cuts text, so two threads run at 0.84 times the speed of one, while two processes run at 1.87 times.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Attempt(Generic[T]):
         self._profile, self._work = profile, work
 
     def __call__(self, texts: _Texts) -> T | RefusedText | HsimhashError:
-        """Run the work on texts; return its result, or the reason why it does not have one."""
+        """Run the work on texts; return its result, or the reason why there is no result."""
         try:
             return self._work(self._profile, texts)
         except HsimhashError as error:  # caused by the profile, not by a text
@@ -138,14 +138,17 @@ class _Attempt(Generic[T]):
         try:
             return self(texts)
         except MemoryError:
-            return RefusedText("no fingerprint computed within the memory of this machine")
+            return RefusedText("no fingerprint computed within the available memory")
 
     def all_here(self, tasks: Sequence[_Texts]) -> list[T | _Failure]:
         """Run several tasks in this process, and return their results."""
         return list(map(self.here, tasks))
 
     def prepare(self) -> None:
-        """Load what the profile needs outside the limits of any text; errors surface with the first text."""
+        """Load what the profile needs before any text, so that it does not count towards a text's limits.
+
+        Errors are raised only when the first text is processed.
+        """
         with suppress(Exception):
             self._profile.verify()
 

@@ -182,7 +182,7 @@ def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
     count = int(np.count_nonzero(member))
     # Computed last, when no other large array is alive, because one word may have 16 million characters. For such a
-    # word, this is a view and not a copy.
+    # word, this is a view rather than a copy.
     chars = codes[:count] if member[:count].all() else codes[member]
     return Units(chars, np.append(index, len(chars)), doc, stretch)
 

@@ -1,7 +1,7 @@
 """The user's lists for a profile: an idf table, words for the segmenter, stop words.
 
 A profile identifies a list by the SHA-256 of its content, so it can never refer to a different list. This module keeps
-the lists that the process has loaded, by hash. An index stores the lists of its profile next to its record.
+the lists that the process has loaded, by hash. An index stores its profile's lists next to its record.
 
 The content is UTF-8, with one line per word, sorted by word. A line of an idf table is `word idf`. A line for the
 segmenter is `word` or `word frequency`, as in jieba's user dictionaries. A line of a list of stop words is `word`.

@@ -48,7 +48,7 @@ def chunks(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
     return (view[start : start + size] for start in range(0, len(view), size))
 
 
-# Numbers of variable length, and protobuf.
+# Variable-length numbers, and protobuf.
 
 
 def varint(number: int) -> bytes:

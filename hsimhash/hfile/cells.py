@@ -1,8 +1,8 @@
 """Encode cells into data blocks, plain or with FAST_DIFF.
 
 FAST_DIFF leaves out what a cell shares with the previous one: the beginning of its key, lengths, type, value, and the
-first bytes of its timestamp. The low three bits of the flag are the number of the timestamp's eight bytes that are left
-out; the other bits mark which other parts are the same. All cells in a file have the same family.
+first bytes of its timestamp. The low three bits of the flag state how many of the timestamp's eight bytes are left out;
+the other bits mark which other parts are the same. All cells in a file have the same family.
 """
 
 from __future__ import annotations

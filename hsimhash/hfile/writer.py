@@ -1,7 +1,7 @@
 """Write sorted rows or cells to an HFile that HBase can load.
 
 A file begins with data blocks. Between them are chunks of the Bloom filter and leaves of the index, each written as
-soon as it is full. The root of the index follows, and then an empty index of meta blocks, the file info, the filter's
+soon as it is full. Next come the root of the index, an empty index of meta blocks, the file info, the filter's
 meta block and the trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys, a leaf, and one entry for each
 chunk and leaf.
 """
@@ -78,7 +78,7 @@ class FileSettings:
         encoding: Encoding of data blocks, "FAST_DIFF" or "NONE".
         bloom: Bloom filter; None: no filter.
         block_bytes: Approximate size of a data block before encoding; HBase's BLOCKSIZE.
-        index_bytes: Approximate size of a leaf of the index. A file with a smaller index does not have leaves.
+        index_bytes: Approximate size of an index leaf. A file with a smaller index does not have leaves.
     """
 
     encoding: Encoding = "FAST_DIFF"
@@ -172,7 +172,7 @@ class HFileWriter:
 
         Args:
             rows: Rows, shape (n, width), uint8.
-            qualifiers: Qualifiers, n of them with up to 1 MiB each.
+            qualifiers: n qualifiers of up to 1 MiB each.
             timestamp: Timestamp of all cells, in ms since 1970.
             values: Values, shape (n, size), uint8; empty by default.
 
@@ -183,7 +183,7 @@ class HFileWriter:
             values = np.empty((len(rows), 0), np.uint8)
         if not len(rows) == len(qualifiers) == len(values):
             raise ValueError(
-                f"expected as many qualifiers and values as rows, got {len(rows)} rows, {len(qualifiers)} qualifiers "
+                f"expected one qualifier and one value per row, got {len(rows)} rows, {len(qualifiers)} qualifiers "
                 f"and {len(values)} values"
             )
         if max(map(len, qualifiers), default=0) > MOST_QUALIFIER_BYTES:
@@ -275,7 +275,7 @@ class HFileWriter:
         """Check a cell's order and validity, and include its timestamp in the file's range."""
         if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
             raise ValueError(
-                f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells and remove repeats"
+                f"cell {_shown(cell)} does not come after {_shown(self._last)}; sort the cells and remove duplicates"
             )
         self._check(cell)
         if self._first is None:
@@ -479,7 +479,7 @@ def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))
-        raise ValueError(f"row {other} does not come after {one}; sort the rows and remove repeats")
+        raise ValueError(f"row {other} does not come after {one}; sort the rows and remove duplicates")
 
 
 def _shown(cell: KeyValue) -> str:

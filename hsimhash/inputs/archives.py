@@ -1,11 +1,11 @@
 """Read web archives: pages and plain texts with status 200 from WARC files, and all texts from WET files.
 
-Pages and plain texts in `resource` records are also read if their address is a URL such as `https:`; a crawler's notes
-about pages have a `urn:` instead. Each record states its length. If the length is wrong, the reader searches for the
-next record; after a damaged packed member, it searches for the next member. ISO 28500 defines the format, and
-`http_responses.py` parses server responses.
+Pages and plain texts in `resource` records are also read if their address starts with a scheme such as `https:`; a
+crawler's notes about pages have a `urn:` instead. Each record states its length. If the length is wrong, the reader
+searches for the next record; after a damaged packed member, it searches for the next member. ISO 28500 defines the
+format, and `http_responses.py` parses server responses.
 
-The offset of a position is in unpacked bytes, and its line number counts records of every kind.
+A position's offset is in unpacked bytes; its line number counts records of every kind.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def read_archive(
     A document's fields are `url` (also its `id`), `record-id` and `date`. Options that name text fields are ignored.
 
     Raises:
-        ValueError: The package that web archives need is missing.
+        ValueError: The package needed to read web archives is missing.
     """
     needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
@@ -363,7 +363,7 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
 
 
 def _type_by_content(response: HttpResponse) -> str:
-    """Return `text/html` for a page that was sent without a media type, as browsers show it anyway; else empty."""
+    """Return `text/html` for a page sent without a media type, because browsers show it anyway; else empty."""
     with suppress(ValueError):
         beginning = unpacked_body(response)[:PAGE_BEGINNING_BYTES]
         return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""

@@ -48,7 +48,7 @@ class ArrowValues:
         return np.full(len(array), array.nbytes // max(len(array), 1), np.int64)
 
     def _list_sizes(self, array: Any) -> npt.NDArray[np.int64]:
-        """Return the total size of the values in each list; a dictionary value counts each time it is used."""
+        """Return the total size of the values in each list; a dictionary value is counted each time it is used."""
         offsets = np.asarray(array.offsets.to_numpy())
         first, last = (int(offsets[at]) for at in (0, -1))
         ends = np.append(0, np.cumsum(self.sizes(array.values.slice(first, last - first))))
@@ -79,7 +79,7 @@ class ArrowValues:
         except ValueError as error:
             return error
         except Exception as error:  # Arrow also raises exceptions of other types
-            return ValueError(f"not a value of type {scalar.type}: {error}")
+            return ValueError(f"invalid value of type {scalar.type}: {error}")
 
     def _value(self, scalar: Any, left: list[int]) -> object:
         """Return a value; `left[0]` is the number of bytes that it may still take."""

@@ -3,7 +3,7 @@
 A label that is not in the standard is ignored, as in a browser. Python's codecs differ from the standard in a few
 points. Most single-byte codecs lack C1 controls that the standard maps to themselves; here they become U+FFFD. `cp949`,
 `cp932` and `big5hkscs` lack some private-use and rare characters. ISO-2022-JP is decoded with Python's
-`iso2022_jp_ext`. A damaged character may consume one byte more or less. For security, browsers replace texts in some
+`iso2022_jp_ext`. A damaged character may consume one byte more or less. For security, browsers replace text in some
 charsets with a single U+FFFD. Of these charsets, `hz-gb-2312` and `iso-2022-kr` are decoded here, and all others are
 read as ASCII.
 """
@@ -80,7 +80,7 @@ def codec_of(label: str) -> str | None:
 
 
 def decoded(data: bytes, label: str | None = None) -> str:
-    """Decode a web page, or another text from the web, as a browser does.
+    """Decode a web page, or other text from the web, as a browser does.
 
     The charset comes from the byte order mark, else from the label sent with the text, else from the page's own
     declaration. If none of these names a known charset, the text is decoded as UTF-8 if it is valid UTF-8, else as
@@ -109,8 +109,8 @@ def _decoded_by(codec: str, data: bytes) -> str:
 def prescanned(data: bytes) -> str | None:
     """Return the codec that a page's `<meta>` declares, as browsers detect it; None if it declares no known charset.
 
-    This is the standard's "prescan a byte stream to determine its encoding", applied to a few KiB more. The scan only
-    moves forward.
+    This is the standard's "prescan a byte stream to determine its encoding", but it covers a few KiB more. The scan
+    only moves forward.
     """
     head, place = data[:PRESCAN_BYTES], 0
     while (place := head.find(b"<", place)) >= 0:

@@ -53,8 +53,8 @@ class Dialect:
             return self._quoted(row)
         quotes = row.count('"')
         if quotes % 2:
-            # Doubled quotes do not affect the quotes around them. If a single quote remains without them, and it opens
-            # a field, the row is unfinished. An invalid row stays invalid when the following lines are added.
+            # Doubled quotes do not affect the quotes around them. If exactly one quote remains without them, and it
+            # opens a field, the row is unfinished. An invalid row stays invalid when the following lines are added.
             left = row if quotes == 1 else row.replace('""', "")
             if (left[0] == '"' or self._before in left) and (quotes == 1 or left.count('"') == 1):
                 return None
@@ -119,7 +119,7 @@ def header_of(one: Input, lines: CsvLines, contents: Sequence[str]) -> Header:
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line is empty or consists of spaces, so that it is not a row."""
+    """Whether a line is empty or consists of spaces, and is therefore not a row."""
     return not line or not line.strip(b" \r")
 
 

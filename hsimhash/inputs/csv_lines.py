@@ -23,15 +23,15 @@ ROW_LIMIT_BYTES = 2 * RECORD_LIMIT_BYTES  # limit for multi-line rows; fits a ma
 class CsvLines:
     """The lines of a file, starting at any position; `lines[at]` is the current line.
 
-    Only one block at a time is split into lines, because as Python objects, a million short lines take ten times as
-    much memory. Blocks that are read ahead stay whole.
+    Only one block at a time is split into lines, because a million short lines take ten times as much memory once
+    they are Python objects. Blocks that are read ahead stay whole.
     """
 
     def __init__(self, file: InputFile, start: Place) -> None:
         self._blocks = blocks_of(partial(file.read, BLOCK_BYTES), start, file.tell)
         self._ahead: deque[Block] = deque()
         self._end = start  # position after the split block
-        self.offset = start.offset  # offset of the current line; counts a newline even if the last line lacks it
+        self.offset = start.offset  # offset of the current line; counts a newline even if the last line lacks one
         self._line = start.line  # number of lines before the current one
         self._damage: DamagedInputError | None = None
         self._has_long = False  # whether a line in the split block may exceed the limit
@@ -111,7 +111,7 @@ class CsvLines:
         Returns None if the file ends before that line, or if a single line or all of them together exceed the limit.
 
         Args:
-            first: How many lines ahead of the current line the first of these lines is.
+            first: How many lines ahead of the current line to start.
         """
         lines, begin = self.lines, self.at + first
         for at in range(begin + 1, 0 if self._has_long else len(lines)):

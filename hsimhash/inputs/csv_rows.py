@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from hsimhash.errors import plural
 from hsimhash.inputs.csv_dialect import Dialect, header_of, is_blank
 from hsimhash.inputs.csv_lines import QUOTE, CsvLines
 from hsimhash.inputs.fields import ROWS_IN_BATCH, TableRecord, TableRows, chosen_fields, content_fields
@@ -72,7 +73,7 @@ class CsvRows:
                 continue
             row = row or self._row(line, number, 0)
             if row.lines > 1 and self._hides_rows(number, row.lines):
-                row = self._failed(line, number, number + row.lines - 1, "this would hide the rows between them")
+                row = self._failed(line, number, number + row.lines - 1, "that would hide the rows between them")
             lines.advance(row.lines, row.size)
             if not is_blank(line):
                 yield number, row.values, line
@@ -107,7 +108,9 @@ class CsvRows:
         return isinstance(values, list) and (self._id_at is None or values[self._id_at] != "")
 
     def _failed(self, line: bytes, number: int, last: int, why: object) -> _Row:
-        error = ValueError(f"a quote that opens in line {number} is not closed by the next one, in line {last}: {why}")
+        error = ValueError(
+            f"a quote that opens in line {number} cannot be closed by the next one, in line {last}: {why}"
+        )
         return _Row(error, 1, len(line) + 1, False)
 
     def _values(self, row: bytes) -> list[str] | ValueError | None:
@@ -124,7 +127,7 @@ class CsvRows:
         if isinstance(values, list) and len(values) != self._width:
             return self._wrong_width(values)
         if isinstance(values, list) and self._id_at is not None and "\n" in values[self._id_at]:
-            return ValueError("the id would have several lines")
+            return ValueError("the id would span several lines")
         return values
 
     def _fitted(self, values: list[str]) -> list[str] | ValueError:
@@ -133,7 +136,7 @@ class CsvRows:
         return values[: self._width] if is_longer else self._wrong_width(values)
 
     def _wrong_width(self, values: list[str]) -> ValueError:
-        why = f"{len(values)} column{'s' if len(values) > 1 else ''}: expected {self._width}, as in the header"
+        why = f"{plural(len(values), 'column')}: expected {self._width}, as in the header"
         has_return = any("\r" in value.rstrip("\r") for value in values)
         return ValueError(f"{why}; a carriage return alone does not end a row" if has_return else why)
 
@@ -216,7 +219,7 @@ def _columns(one: Input, names: Sequence[str], options: InputOptions, fields: Se
 
 def _note(names: Sequence[str], columns: Sequence[_Column]) -> str:
     repeated = [column.name for column in columns if names.count(column.name) > 1]
-    return "; ".join(f"it has several columns named {name!r}, and the first is used" for name in repeated)
+    return "; ".join(f"several columns are named {name!r}; the first one is used" for name in repeated)
 
 
 def _batched(rows: CsvRows, columns: Sequence[_Column], block_bytes: int) -> Iterator[TableRows]:

@@ -87,7 +87,7 @@ def first_seen_of(value: object, field: str) -> int | None:
     time: float | None = integer_in(value)
     time = milliseconds_of(value) if time is None else time
     if time is None or not 0 <= round(time) < 1 << 63:
-        raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')
+        raise ValueError(f'"{field}" must be ms since 1970, or an ISO 8601 time in 1970 or later, got {value!r:.80}')
     return round(time)
 
 

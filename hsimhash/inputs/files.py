@@ -97,7 +97,7 @@ class InputOptions:
             raise ValueError("the name of a JSON field is empty; pass a name, or omit the option")
 
     def for_profile(self, profile: Profile) -> InputOptions:
-        """Return these options for a profile, with its fields, and with features if it reads them."""
+        """Return these options for a profile: with its fields, and with features if the profile reads them."""
         return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
@@ -187,6 +187,10 @@ class Input:
             return self.name
         return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (keeps the name)
 
+    def place_of(self, doc_id: str, line: int) -> tuple[str, int]:
+        """Return the file and the line of a document; a file in a folder is a single record, in its line 1."""
+        return (self.path_of(doc_id), 1) if self.kind == "files" else (self.name, line)
+
     def documents_in(self) -> Iterator[tuple[str, str]]:
         """Yield (id, path) for each document in a folder, or for a single file; see `files_of`."""
         if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (keeps the name)
@@ -205,7 +209,7 @@ class Input:
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:
-    """Return the default number of workers: one per core, or 1 for small inputs, as processes take seconds to start."""
+    """Return the default number of workers: one per core, or 1 for small inputs; processes take seconds to start."""
     is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
     return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
 
@@ -235,7 +239,7 @@ def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
 
     Files are sorted by `path_order`, so that a file precedes copies such as `a (1).txt` and `a-v2.txt`.
     Skips hidden files, the marker files that Spark and similar programs leave in a folder, and links to files in the
-    folder, which would otherwise be duplicates of the files they lead to.
+    folder, which would otherwise duplicate their targets.
     """
     return _files_within(f"{os.path.realpath(folder).rstrip(os.sep)}{os.sep}", folder, prefix)
 

@@ -38,7 +38,7 @@ from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matchin
 from hsimhash.inputs.tables import column_names
 
 SNIFFED_LINES = 16  # first lines that decide between fingerprints and texts; required fields must occur in them
-# Maximum lines and bytes read to detect the format of fingerprints; for nearly every input, the first lines suffice.
+# Maximum number of lines and bytes read to detect the format of fingerprints; the first lines nearly always suffice.
 FORMAT_LINES = 10_000
 FORMAT_BYTES = 4 << 20
 NAMED = 3  # maximum number of files named in a note
@@ -234,7 +234,7 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> InputKind:
 def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
     """Whether the first line of a TSV file has column names, including one for a document's content.
 
-    If there are only two columns, the other one must be the id, because the line may also be an id and a text that
+    If there are only two columns, the other one must be the id, because the line could also be an id and a text that
     happens to equal a column name.
     """
     with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:

@@ -37,7 +37,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
         written: The first fingerprints of the file; reading stops once only one format is possible.
 
     Raises:
-        ValueError: There are fingerprints given as strings, but each of them may be hexadecimal or decimal.
+        ValueError: Some fingerprints are strings, and each of these could be either hexadecimal or decimal.
     """
     words = 0
     for one in written:

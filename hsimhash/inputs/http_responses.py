@@ -22,7 +22,7 @@ _STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LONGEST_LINE = 1 << 10
-_HEAD_BYTES = 1 << 20  # browsers already reject a quarter of this
+_HEAD_BYTES = 1 << 20  # browsers reject even a quarter of this
 _MOST_CODINGS = 5  # maximum number of nested content codings; the same limit as in curl
 _STEP_BYTES = 1 << 10  # zstd packs at most 128 KiB into 4 bytes, so a step unpacks to at most 32 MiB
 
@@ -42,7 +42,7 @@ def response_in(block: bytes) -> HttpResponse:
     head, body = (block[: end.start()], block[end.end() :]) if end else (block, b"")
     status = _STATUS.match(head)
     if status is None:
-        raise ValueError("its HTTP response does not have a status")
+        raise ValueError("its HTTP response does not have a status line")
     if len(head) > _HEAD_BYTES:
         raise ValueError(f"its HTTP headers are longer than {_HEAD_BYTES >> 20} MiB")
     return HttpResponse(int(status[1]), headers_in(head.partition(b"\n")[2]), body)

@@ -41,7 +41,7 @@ def framing_of(head: bytes) -> Framing:
     An input that starts with `[` is an array, unless that is only a bad first line: an object follows on the next line,
     without a comma or bracket between them. Objects span several lines if the first object is complete and valid, and
     contains a line feed or is followed by a comma or another object on its last line. An object whose end is not in
-    `head` spans several lines if its second line begins with a string, because no line of JSON lines does. Everything
+    `head` spans several lines if its second line begins with a string, because no line in JSON lines does. Everything
     else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
@@ -66,7 +66,7 @@ def _is_json(value: bytes) -> bool:
 
 
 class _Values:
-    """Cuts bytes into values. Of a value that is too long, it keeps one byte more than the limit."""
+    """Cuts bytes into values. If a value is too long, keeps one byte more than the limit."""
 
     def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
         self.end = offset  # position after the last value
@@ -169,7 +169,7 @@ class _Values:
         return (data[end - 1], has_feed) if end else (self._last, has_feed or self._has_feed)
 
     def _behind_array(self, data: bytes, at: int) -> tuple[int, int | None]:
-        """Start the next array, as in concatenated files of arrays; anything else is damage."""
+        """Start the next array, as in concatenated array files; anything else is damage."""
         at = _match(_BLANK, data, at)
         if at == len(data):
             return at, None
@@ -194,7 +194,7 @@ def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
 def value_blocks(
     read: Callable[[], bytes | None], framing: Framing, start: Place, tell: Callable[[], int]
 ) -> Iterator[Block]:
-    """Yield blocks of the values in what `read` returns, one value per line; line numbers count values.
+    """Yield blocks of the values in the bytes from `read`, one value per line; line numbers count values.
 
     Args:
         read: Returns some bytes, empty at the end, or None while a stream is silent.

@@ -353,7 +353,7 @@ def path_order(path: str) -> list[tuple[str, str, str]]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether a file with this beginning is binary: it has a zero byte, which text has only in UTF-16."""
+    """Whether a file that begins with these bytes is binary, that is, has a zero byte and is not UTF-16."""
     return b"\0" in head[:_SNIFFED_BYTES] and not utf16_of(head)
 
 

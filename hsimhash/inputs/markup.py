@@ -7,9 +7,9 @@ Everything here takes linear time on any input, without a parser:
 - `text_of_markup` splits a text into tags and the text between them. It does not search for tags after the last `>`.
   Before that, every tag that begins also ends: its pattern ignores a quotation mark that is never closed, and continues
   to the next `>`. A search for a closing mark reaches the end of the text at most once for each of the two kinds of
-  quotation mark, because no other mark of that kind follows. The end of a comment or a script is searched for from its
-  beginning. If the end is missing, it is also missing for all later elements of that kind. So they are not searched
-  again, and only their tags are removed.
+  quotation mark, because no other mark of that kind follows. The search for the end of a comment or a script starts at
+  its beginning. If the end is missing, it is also missing for all later elements of that kind. So the search is not
+  repeated for them, and only their tags are removed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _COMMENT = "!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)"
 def _tags(tag: str) -> re.Pattern[str]:
     """Return a pattern for runs of tags: a run that begins with a block, or a run without any block.
 
-    Groups are never within a repetition, because this may fail in Python 3.11.
+    Groups are never within a repetition, because that can fail in Python 3.11.
     """
     written = rf"""
         < (?=[a-zA-Z/!?]) (?:

@@ -25,10 +25,13 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.markup import FORBIDDEN, character_of, is_markup, is_page, text_of_markup
 
 _LIBRARY = ("trafilatura", "html", "the main text of an HTML page")
-MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted; takes up to 0.5 s per million
+MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted; takes up to 0.5 s per million characters
+_SNIFFED_CHARACTERS = 16 << 10
+_MOST_CONTROLS = 0.04  # share in a page; in random bytes it is .09
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
 _NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # libxml2 errors after which parsing stops
 _FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
+_NOISE_BYTES = bytes(code for code in _FORBIDDEN_BYTES if code not in b"\v\f\x0e\x0f\x1b")  # terminals use the others
 _FORBIDDEN_ELSE = ("\ufffe".encode(), "\uffff".encode())
 _NUMBER = re.compile(rb"&#(?:[0-9]++|[xX][0-9a-fA-F]++);?+")
 # libxml2 compares each attribute of a tag with all earlier attributes. A page smaller than this has too few to matter.
@@ -49,14 +52,19 @@ class Content(NamedTuple):
 
 
 def page_of(data: bytes, charset: str | None = None) -> str:
-    """Decode a page, or another text from the web, as a browser does; `charset` is the label sent with it.
+    """Decode a page, or other text from the web, as a browser does; `charset` is the label sent with it.
 
     Raises:
-        ValueError: The page is too long.
+        ValueError: The page is too long, or is not text.
     """
     if len(data) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-    return decoded(data, charset).replace(FIELD_SEPARATOR, " ")
+    text = decoded(data, charset)
+    head = text[:_SNIFFED_CHARACTERS]
+    written = head.encode("utf-8", "replace")
+    if len(written) - len(written.translate(None, _NOISE_BYTES)) > _MOST_CONTROLS * len(head):
+        raise ValueError("not text: it has too many control characters; convert it to text first")
+    return text.replace(FIELD_SEPARATOR, " ")
 
 
 def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
@@ -95,15 +103,20 @@ def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
     return _text_of_page(page, extract)
 
 
-def require_page_library() -> None:
-    """Raise `ValueError` if the library for main texts is missing; the message says how to install it or avoid it."""
+def require_page_library(*, is_optional: bool = True) -> None:
+    """Raise `ValueError` if the library for main texts is missing; the message says how to install it.
+
+    With `is_optional`, the message also says how to do without it.
+    """
     try:
         if find_spec(_LIBRARY[0]) is not None:
             return
         needed(*_LIBRARY)
     except ValueError as error:
+        if not is_optional:
+            raise
         without = Remedy('pass extract="none"', "pass --extract none")
-        raise ValueError(f"{error}, or " + without + ", which uses all visible text without a package") from error
+        raise ValueError(f"{error}, or " + without + ", which uses all visible text and needs no package") from error
 
 
 def prepare_main_texts() -> None:

@@ -1,6 +1,6 @@
 """Read sizes from the footer of a Parquet file and from its page headers.
 
-pyarrow does not expose page headers, and reading the footer entry of an encrypted column with it crashes the process.
+pyarrow does not expose page headers, and it crashes the process when it reads the footer entry of an encrypted column.
 So both are parsed here. They are encoded in Thrift's compact protocol, and parquet.thrift in
 https://github.com/apache/parquet-format defines them.
 """
@@ -101,7 +101,7 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
         page, length = header
         offset += length + page.packed
         if offset > size:
-            raise ValueError(f"a page extends beyond the file, {offset - size:,} bytes further")
+            raise ValueError(f"a page extends {offset - size:,} bytes beyond the end of the file")
         yield page
 
 
@@ -184,7 +184,7 @@ class _Thrift:
             return None
         if kind in (1, 2):  # a boolean, whose value is in the kind
             return None
-        raise ValueError(f"unknown kind of value {kind}")
+        raise ValueError(f"unknown value type {kind}")
 
     def _list(self, depth: int, take: Callable[[object], None] | None) -> list[object]:
         head = self._byte()

@@ -115,7 +115,7 @@ def parquet_rows(
             return
         if not (names := table.schema_arrow.names):
             if rows := table.metadata.num_rows:
-                yield TableRows((), Place(rows, rows), f"its {rows:,} rows do not have columns", is_last=True)
+                yield TableRows((), Place(rows, rows), f"the table has {rows:,} rows, but no columns", is_last=True)
             return
         chosen = chosen_fields(one, names, options, fields)
         yield from _in_blocks(_Table(one, source, table, chosen).parts(start, block_bytes), block_bytes)

@@ -1,4 +1,4 @@
-"""Read inputs in batches of documents, starting at any position; reread single texts, or records unchanged."""
+"""Read inputs in batches of documents, starting at any position; reread single texts or unchanged records."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Batch:
 
 
 class HeldBatches:
-    """Holds the first batches of inputs that are read twice, so that they are parsed only once. HTML is unchanged.
+    """Holds the first batches of inputs that are read twice, so that they are parsed only once. HTML is kept unchanged.
 
     Args:
         fields: JSON fields that the second pass needs, as for `read_batches`.
@@ -419,7 +419,7 @@ def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]
 
 
 def content_of_file(path: str, data: bytes, extract: str) -> Content:
-    """Return the content of a file: a page if its name or its beginning is that of a page, else a text.
+    """Return the content of a file: a page if its name or its beginning shows that it is one, else a text.
 
     Raises:
         ValueError: The file is neither, or is too long.

@@ -245,7 +245,7 @@ class RecordReader:
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
-        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # of a stream, for a check
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # for checking a stream's start
         self._fields = fields
         self._options = options
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None

@@ -1,7 +1,7 @@
 """Read files behind URLs block by block through fsspec, and resume at any byte if the server supports byte ranges.
 
-The secret parts of a URL are never shown or stored: its user, its password and its query, which holds the signature of
-a signed URL. So a file remains the same input after its URL is signed again. A change is detected by the size of the
+The secret parts of a URL are never shown or stored: its user, password and query, which holds the signature of a signed
+URL. So a file remains the same input after its URL is signed again. A change is detected by the size of the
 file, and by the ETag or modification time if the server sends one. A URL is rejected if it is not clear where its
 password ends, because the rest of the password would be mistaken for a host and a path.
 """
@@ -100,11 +100,11 @@ def matching_urls(url: str) -> list[str]:
     try:
         found = sorted(system.glob(pattern), key=path_order)
     except NotImplementedError:
-        raise ValueError(f"input {name}: its protocol does not list files; name each file") from None
+        raise ValueError(f"input {name}: its protocol does not list files; pass the URL of each file") from None
     except Exception as error:
         raise _failure(url, error) from None
     if not found:
-        raise ValueError(f"input {name}: no file matches, or its server does not list files; name existing files")
+        raise ValueError(f"input {name}: no file matches, or its server does not list files; pass existing URLs")
     return [_url_of(url, system, path) for path in found]
 
 
@@ -130,7 +130,7 @@ def find_remote(url: str) -> RemoteSource:
     try:
         about: Mapping[str, Any] = system.info(path)
         if about.get("type") == "directory":
-            raise ValueError(f"input {name} is a folder; name its files, as in {name.rstrip('/')}/*.jsonl")
+            raise ValueError(f"input {name} is a folder; pass its files, as in {name.rstrip('/')}/*.jsonl")
         size = about.get("size")
         has_ranges = size is not None and _has_ranges(url, system, path, size)
     except Exception as error:
@@ -141,7 +141,7 @@ def find_remote(url: str) -> RemoteSource:
 
 
 def _has_ranges(url: str, system: Any, path: str, size: int) -> bool:
-    """Whether the server supports byte ranges; tested by requesting the last byte, as headers are often wrong."""
+    """Whether the server supports byte ranges; tested by requesting the last byte, because headers are often wrong."""
     if url.partition("://")[0].lower() not in _HTTP or size < 2:
         return True
     with system.open(path, "rb", block_size=1, cache_type="none", size=size) as file:

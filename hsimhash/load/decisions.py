@@ -110,7 +110,7 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rul
 
 
 def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures) -> list[Decision]:
-    """Return the decision on each document for the case that it does not have a match.
+    """Return the decision on each document, assuming that it does not have a match.
 
     These decisions are recorded before claiming, to keep the counts exact.
     """
@@ -135,7 +135,7 @@ class _Listed:
     """The matches of one signature in the index, nearest first, read only as far as needed.
 
     Skipped matches are never examined again. Otherwise, if a batch updated thousands of documents with one signature,
-    each document would skip all earlier documents again.
+    each of them would skip all earlier ones again.
     """
 
     def __init__(self, index: HSimIndex, signature: Signature, rule: DuplicateRule) -> None:
@@ -238,7 +238,7 @@ class _Batch:
 
 
 class DecisionLog:
-    """Log of decisions in the order of their documents; decisions that a kill left unacknowledged are ahead."""
+    """Log of decisions in the order of their documents; those that a kill left unacknowledged are still ahead."""
 
     def __init__(self, path: Path, acknowledged: int) -> None:
         self.acknowledged = acknowledged
@@ -249,7 +249,7 @@ class DecisionLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
-        """Return the recorded decisions on the leading documents, as many as are recorded; empty if there are none.
+        """Return the recorded decisions on the first of these documents, in order; empty if there are none.
 
         If the documents differ from the recorded ones, because a file in a folder could not be read earlier, the
         remaining decisions ahead are dropped.

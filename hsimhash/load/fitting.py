@@ -109,6 +109,5 @@ def fitted_profile(
 
 def _name_of(one: Input, batch: Batch, place: int) -> str:
     """Return the file and line of the text at an index in a batch."""
-    documents = batch.documents
-    is_file = one.kind == "files"
-    return f"{one.path_of(documents.doc_ids[place])}:1" if is_file else f"{one.name}:{documents.lines[place]}"
+    file, line = one.place_of(batch.documents.doc_ids[place], batch.documents.lines[place])
+    return f"{file}:{line}"

@@ -9,8 +9,8 @@ job that reads a stream starts over instead.
   resumed job carries out the decisions that it finds beyond the checkpoint. It cannot make them again, because the
   index has changed since then. However, if the store applies batches atomically, decisions that it does not remember
   were not carried out. They are made again, because other writers may have changed the index in the meantime.
-- `skip` with claims, if the store does not apply batches atomically: the decision on each document for the case that it
-  is new becomes durable first, then the batch is claimed, then its checkpoint is written. A resumed job claims again,
+- `skip` with claims, if the store does not apply batches atomically: the decision on each document, assuming that it is
+  new, becomes durable first, then the batch is claimed, then its checkpoint is written. A resumed job claims again,
   which is harmless because a document is not a duplicate of itself.
 """
 
@@ -54,7 +54,7 @@ OnDuplicate = Literal["add", "skip", "tag"]
 
 @dataclass(frozen=True, slots=True)
 class IngestLimits:
-    """Limits on what is held in memory before it is acknowledged, and may be lost if the process is killed."""
+    """Limits on the unacknowledged data that is held in memory and can be lost if the process is killed."""
 
     # `add` ends a sorted run when it reaches the first of these limits.
     run_documents: int = 1_000_000  # documents
@@ -71,7 +71,7 @@ class IngestLimits:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """Options of an ingest.
+    """Options for an ingest.
 
     Args:
         on_duplicate: `add` adds every document, `skip` leaves out documents with a match and lists them, and `tag` adds
@@ -141,11 +141,11 @@ def ingest(
         raise ValueError(f"tags {options.tags} is a file in the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in JOB_LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(f"input {read[0]} is a list of job {folder} and would be overwritten; " + OTHER_JOB)
+        raise ValueError(f"input {read[0]} is an output file of job {folder} and would be overwritten; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
-            observer.say("the index does not have the results of this finished job, so its inputs are ingested again")
+            observer.say("this job is finished, but its results are not in the index, so its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:  # the job may have been killed before it cleaned up
             if job.runs_folder.exists():
@@ -170,15 +170,15 @@ def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOption
 def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
     reason = ""
     if not tags.parent.is_dir():
-        reason = f"there is no folder {tags.parent}"
+        reason = f"folder {tags.parent} does not exist"
     elif os.path.lexists(tags) and not tags.is_file():
         reason = "it is not a file"
     elif not os.access(tags if tags.exists() else tags.parent, os.W_OK):
         reason = "permission denied"
     elif read := [one.name for one in inputs if one.reads(tags)]:
-        reason = f"it is read as input {read[0]}"
+        reason = f"it is also input {read[0]}"
     if reason:
-        raise ValueError(f"tags {tags} cannot be written: {reason}; nothing was written, choose another name")
+        raise ValueError(f"tags {tags} cannot be written: {reason}; nothing was written; choose another name")
 
 
 def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: DuplicateRule) -> JobSpec:
@@ -212,8 +212,8 @@ def _refuse_numbered(one: Input, count: int) -> None:
     """Raise `ValueError` if records of a stream lack ids, because the next stream would reuse their numbers."""
     if one.is_stream and count:
         raise ValueError(
-            f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
-            f"replace them: save the stream to a file, or "
+            f"{one.label}: some records do not have an id, and records of a stream cannot be numbered, because the "
+            f"next stream would replace them; save the stream to a file, or "
             + Remedy("pass the field with the id as id_field", "pass --id-field")
         )
 
@@ -231,7 +231,7 @@ class _Run:
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
-        self._marked = 0  # number of decisions that were carried out according to the index
+        self._marked = 0  # number of decisions carried out, according to the index
         self._is_recalled = False  # whether `_marked` was read from the index
         self._began_at = time.monotonic() - job.checkpoint.seconds  # includes the working time of earlier calls
         self._pace = Pace(options.rate, observer.stop)
@@ -443,7 +443,7 @@ class _Run:
         )
         if self._options.claims:  # claiming has already stored the documents
             self._remember()
-        elif self._counts.settled > self._marked:  # otherwise stored before a kill, and possibly changed since
+        elif self._counts.settled > self._marked:  # else they were stored before a kill, and may have changed since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         is_listed = [one.verdict is Verdict.DUPLICATE or self._options.on_duplicate == "tag" for one in decisions]
         self._job.lists["tags"].append(decision.to_tag() for decision in compress(decisions, is_listed))

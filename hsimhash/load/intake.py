@@ -87,17 +87,13 @@ def _why(kind: int, text: str, *, is_page: bool) -> str:
 
 def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]:
     """Return lines for the list of short texts."""
-    has_pages, places = bool(documents.is_page), np.flatnonzero(made.kinds)
-    return [
-        _line(
-            id=documents.doc_ids[place],
-            file=one.name,
-            line=documents.lines[place],
-            why=_why(kind, documents.texts[place], is_page=has_pages and documents.is_page[place]),
-            indexed=kind != TOO_SHORT,
-        )
-        for place, kind in zip(places.tolist(), made.kinds[places].tolist(), strict=True)
-    ]
+    has_pages, places, lines = bool(documents.is_page), np.flatnonzero(made.kinds), list[str]()
+    for place, kind in zip(places.tolist(), made.kinds[places].tolist(), strict=True):
+        doc_id = documents.doc_ids[place]
+        file, line = one.place_of(doc_id, documents.lines[place])
+        why = _why(kind, documents.texts[place], is_page=has_pages and documents.is_page[place])
+        lines.append(_line(id=doc_id, file=file, line=line, why=why, indexed=kind != TOO_SHORT))
+    return lines
 
 
 def _line(**fields: object) -> str:

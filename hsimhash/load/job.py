@@ -20,7 +20,7 @@ that the job wrote to, this number is never lower than the checkpoint's count. I
 again, or an older backup was restored.
 
 A folder from 0.1.0 does not have a token, and the marks of its inputs do not include formats of fingerprints. A
-finished job from 0.1.0 counts as done unless the index is empty; an unfinished job from 0.1.0 is rejected.
+finished job from 0.1.0 is treated as done unless the index is empty; an unfinished job from 0.1.0 is rejected.
 """
 
 from __future__ import annotations
@@ -133,9 +133,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The acknowledged state. `sizes`: list sizes in bytes; `seconds`: working time; `token`: of the mark in the index.
+    """The acknowledged state.
 
-    The token is empty in checkpoints from 0.1.0.
+    `sizes` has the sizes of the lists in bytes, and `seconds` is the working time. `token` identifies the mark in the
+    index; it is empty in checkpoints from 0.1.0.
     """
 
     state: State
@@ -252,7 +253,9 @@ class Job:
                 job._refuse_foreign()
                 make_folder(folder)
                 lock = folder / _LOCK
-                job._lock = resources.enter_context(lock_or_refuse(lock, f"works on the same job ({lock})", OTHER_JOB))
+                job._lock = resources.enter_context(
+                    lock_or_refuse(lock, f"is working on the same job ({lock})", OTHER_JOB)
+                )
                 job._begin(spec, fresh=fresh, store=store)
                 if job.was_done:
                     _verify_size(job.paths["tags"], job.checkpoint.sizes.get("tags", 0))
@@ -321,7 +324,7 @@ class Job:
         return [self.folder / name for name in _FILES if (self.folder / name).exists()]
 
     def _clear(self, *, may_replace_tags: bool) -> None:
-        """Delete the files of this job only; raise `ValueError` if this would replace the tags file of another job."""
+        """Delete only this job's files; raise `ValueError` if this would replace another job's tags file."""
         found, tags = self._found(), self.paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
             raise ValueError(
@@ -351,7 +354,7 @@ class Job:
         if not self._lock.is_in_place():
             raise StoreBusyError(
                 f"{self.folder / _LOCK} was deleted while this process was running, so another process may be working "
-                f"on the same job; acknowledged data is kept, and the same command continues"
+                f"on the same job; acknowledged data is kept; run the same command again to resume"
             )
         with file_errors(self.folder):
             for log in self.lists.values():

@@ -71,7 +71,7 @@ def relayout(
     _check_pair(old, new)
     with file_errors(folder):
         make_folder(folder)
-        lock = lock_or_refuse(folder / "lock", f"works on the same job ({folder})", OTHER_JOB)
+        lock = lock_or_refuse(folder / "lock", f"is working on the same job ({folder})", OTHER_JOB)
     with lock, file_errors(folder), new.bulk(folder / "runs", stage=stage) as bulk:
         state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
         if state is None:
@@ -96,8 +96,8 @@ def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
         raise ValueError(f"{old.url} and {new.url} are the same index; name another index for the new layout")
     if old.profile != new.profile:
         raise ProfileMismatchError(
-            f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
-            f"with the layout; create the new index with the old one's profile"
+            f"{new.url} is already an index, with profile {new.profile.name}, but {old.url} has {old.profile.name}, "
+            f"and a copy keeps the fingerprints, so it needs the same profile; choose another target"
         )
 
 
@@ -124,7 +124,7 @@ def _begun(folder: Path, old: HSimIndex, new: HSimIndex, shard_documents: int) -
     if path.exists():
         state = _Reading(**json.loads(path.read_text(encoding="utf-8")))
         if (state.old, state.new) != names:
-            raise ValueError(f"{folder} has a job from {state.old} to {state.new}; finish that job, or " + OTHER_JOB)
+            raise ValueError(f"{folder} holds a job from {state.old} to {state.new}; finish that job, or " + OTHER_JOB)
         return state
     state = _Reading(*names, 1 + old.store.estimate() // shard_documents)
     write_json(path, asdict(state))

@@ -1,7 +1,7 @@
 """Cluster near documents, and choose the document to keep in each cluster, in vectorised rounds over the pairs.
 
 In a *star*, every member is near the kept document. In a *component*, every member is connected to every other by a
-chain of near documents, so the ends of a chain may be far apart: `diameters` measures how far.
+chain of near documents, so the ends of a chain may be far apart; `diameters` measures how far.
 
 Equal fingerprints (or signatures) have the same neighbours, so one vertex represents all of their documents. Vertices
 are numbered in the order of their most preferred documents: of two vertices, the one with the lower number is kept.
@@ -80,7 +80,7 @@ def components(
         fingerprints: As for `star`.
         pairs: As for `star`.
         rank: As for `star`.
-        max_cluster_size: A component of more documents than this is split into stars.
+        max_cluster_size: A component with more documents than this is split into stars.
         check: As for `star`.
     """
     if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
@@ -113,7 +113,7 @@ class _Graph:
     def of(cls, pairs: Pairs, rank: Int64s, fingerprints: AnyFingerprints) -> _Graph:
         values, count = np.asarray(fingerprints, np.uint64), len(pairs.groups)
         if len(values) != count:
-            raise ValueError(f"expected the {count} fingerprints that the pairs were found in, got {len(values)}")
+            raise ValueError(f"expected the {count} fingerprints in which the pairs were found, got {len(values)}")
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
         np.minimum.at(best_rank, pairs.groups, rank)
@@ -238,7 +238,7 @@ def _connected(max_distance: int | None, graph: _Graph) -> _Labelled:
 
 
 def _bridges(root: Int64s, some: Int64s, others: Int64s) -> Int64s:
-    """Join like `_join`; return the indices of the joining edges, one fewer than the components that they join."""
+    """Join like `_join`; return the indices of the joining edges, one fewer than the number of components joined."""
     open_at, found = np.arange(len(some)), [_NONE]
     while True:
         ends = root[some[open_at]], root[others[open_at]]
@@ -301,7 +301,7 @@ def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] 
 
 
 def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
-    """Return the lowest position in the component of each of `count` positions, from pairs in any order.
+    """For each of `count` positions, return the lowest position in its component, given pairs in any order.
 
     Memory is bounded, while the memory of `find_pairs` and `components` grows with the number of pairs.
     """
@@ -318,7 +318,7 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
 
 
 def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
-    """Reduce edges: connect the lowest vertex of each component with every other vertex in it."""
+    """Reduce edges: connect the lowest vertex of each component to every other vertex in it."""
     vertices, places = np.unique(np.concatenate([low, high]), return_inverse=True)
     root = np.arange(len(vertices))
     _join(root, places[: len(low)], places[len(low) :])
@@ -327,7 +327,7 @@ def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
-    """Join the components at the two ends of each edge: attach roots to lower roots until no edge connects two."""
+    """Join the components at the ends of each edge: attach roots to lower roots until both ends share a root."""
     while True:
         ends = root[some], root[others]
         is_open = ends[0] != ends[1]
@@ -342,7 +342,7 @@ def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
 def diameters(fingerprints: AnyFingerprints, clusters: Clusters) -> Diameters:
     """Return each cluster's exact diameter, over all pairs of members, not only the pairs found.
 
-    Memory is bounded. A cluster of m fingerprints may take time proportional to m squared if they resemble random ones.
+    Memory is bounded. A cluster of m fingerprints may take time proportional to m squared if they look random.
     """
     documents = np.flatnonzero(np.bincount(clusters.kept, minlength=len(clusters.kept))[clusters.kept] > 1)
     kept = clusters.kept[documents]

@@ -19,7 +19,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, are_in, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, Pairs, pair_words
 
-CELLS = 1 << 17  # maximum number of comparisons at once, of several members with several others
+CELLS = 1 << 17  # maximum number of comparisons in one batch of members against members
 SAMPLE = 64  # members sampled to estimate a crowd's pairs
 # Limits on members, and on pairs per member; the pairs of a larger crowd are not listed.
 MOST_LISTED, LISTED_EACH = 4096, 8
@@ -145,7 +145,7 @@ def outside(words: Int64s, crowd: Int64s) -> Int64s:
 
 
 def links(crowd: Crowd) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield near pairs that connect the members of each component of a crowd, one fewer than it has members."""
+    """Yield near pairs that connect the members of each of a crowd's components: one pair fewer than members."""
     left = crowd
     while len(left) > 1:
         new, left = left.at(slice(1)), left.at(slice(1, None))

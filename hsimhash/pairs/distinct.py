@@ -1,7 +1,7 @@
 """Find the distinct fingerprints, sorted, with the first position of each, in memory or in files.
 
-Values are sorted by one sort of (leading bits, index) words. Only runs of values with equal leading bits are sorted
-again.
+Values are sorted as words that combine their leading bits with their index. Only runs of values with equal leading
+bits are sorted again.
 """
 
 from __future__ import annotations

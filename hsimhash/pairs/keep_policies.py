@@ -46,7 +46,7 @@ class Policy:
         if kind in WITH_FIELD and field:
             return cls(kind, field)
         if kind in WITH_FIELD:
-            raise ValueError(f"keep policy {text!r} does not name a field; write {kind}:FIELD, such as {kind}:date")
+            raise ValueError(f"keep policy {text!r} requires a field; write {kind}:FIELD, such as {kind}:date")
         raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
 
     def value_of(self, value: object) -> float | None:

@@ -32,7 +32,7 @@ LEAST_FINER = 4096  # minimum size of a bucket that is searched in finer drawers
 WORTH_FINER = 8  # how many times cheaper a finer cut must be; finding its near pairs has a cost as well
 FINER_BLOCKS = 8  # maximum number of blocks of a finer cut beyond the distance
 CROWD_SAMPLE = 32  # values in a dense bucket that are compared with all its values to decide whether it is a crowd
-CROWD_NEAR = 32  # mean number of near values per sampled value that makes a crowd
+CROWD_NEAR = 32  # mean number of near values per sampled value at which a bucket becomes a crowd
 
 # Costs for choosing layouts and finer cuts; results never depend on them. Measured with numpy 2.4 on AVX-512, random
 # fingerprints, one thread.
@@ -45,7 +45,7 @@ DENSE_BUCKET = 256  # values; larger buckets are not compared offset by offset
 
 
 class Meetings(NamedTuple):
-    """Pairs of positions of near values: `first[i]` with `second[i]`."""
+    """Pairs of near values, by position: `first[i]` with `second[i]`."""
 
     first: Int64s
     second: Int64s
@@ -81,7 +81,7 @@ class Search:
 
     drawer: Drawer  # values that have the same segment are compared
     max_distance: int
-    earlier: tuple[int, ...]  # segment masks of the drawers searched before, permuted like this one
+    earlier: tuple[int, ...]  # segment masks of the drawers searched before, permuted like this drawer
     has_crowds: bool = False  # whether to yield crowds instead of their pairs
 
     @property

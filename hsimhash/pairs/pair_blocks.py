@@ -11,7 +11,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 
 PAIRS_AT_ONCE = 1 << 20  # pairs per block
-FINGERPRINT_LIMIT = 1 << 32  # there must be fewer fingerprints, because a position takes half a 64-bit word
+FINGERPRINT_LIMIT = 1 << 32  # there must be fewer fingerprints than this, because a position takes half a 64-bit word
 
 
 class PairBlock(NamedTuple):
@@ -35,7 +35,7 @@ class Pairs:
     right: Int64s  # positions, greater than `left`
     distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
     groups: Int64s  # shape (n,): for each input, the position of the first equal input, which may be its own position
-    unconfirmed: int = 0  # pairs of distinct signatures that are near, but whose sketches differ too much
+    unconfirmed: int = 0  # pairs of distinct signatures that would be near if their sketches did not differ too much
 
     @property
     def repeats(self) -> Int64s:
@@ -98,7 +98,7 @@ def pair_words(some: Int64s, others: Int64s) -> Int64s:
 
 
 def sorted_block(words: Iterable[Int64s], fingerprints: Uint64s) -> PairBlock:
-    """Return the pairs of `pair_words` as one block, sorted by (left, right)."""
+    """Return pairs given as `pair_words` as one block, sorted by (left, right)."""
     joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
     joined.sort()
     left = (joined >> np.uint64(32)).view(np.int64)

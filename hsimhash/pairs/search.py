@@ -38,7 +38,7 @@ MEMORY_BYTES = 1 << 30
 KEPT_BYTES = 12  # per distinct value, including its index
 DRAWER_BYTES = 8  # per value in a drawer that is searched in memory
 PART_BYTES = 28  # per value in a part that is read from files, joined and sorted (measured)
-WORTH_THREADS = 20_000  # minimum number of values for threads; fewer values are searched before a thread would start
+WORTH_THREADS = 20_000  # minimum number of values for threads; searching fewer takes less time than starting a thread
 LEAST_PART = 1 << 16  # minimum number of values in a part; smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread produces at once; the same number may wait for the reader
 
@@ -232,7 +232,7 @@ class _Task:
         shares = searches(layout.drawers, self.max_distance, has_crowds=has_crowds)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
-        # Number of parts done in each drawer, which only the thread that searches the drawer sets.
+        # Number of parts done in each drawer, set only by the thread that searches the drawer.
         done, parts = [0] * len(shares), 1
         if room or folder is None:
             threads = min(threads, max(1, room))
@@ -249,7 +249,7 @@ class _Task:
 
 
 def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout:
-    """Return the layout that finds the pairs of that many fingerprints fastest.
+    """Return the layout that finds the pairs among that many fingerprints fastest.
 
     Args:
         count: Number of distinct fingerprints, assumed to be spread evenly.

@@ -1,4 +1,4 @@
-"""Compare the shingles of texts that are near only by key, because sketches merely estimate what they share."""
+"""Compare the shingles of texts that are near only by key, because sketches merely estimate what the texts share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS
 
 LEAST_SHARED = 0.5  # minimum share of a dropped text's distinct shingles that the kept text must contain
-HELD_BYTES = 64 << 20  # maximum size of shingles in memory; beyond it, they are in a file
+HELD_BYTES = 64 << 20  # maximum size of shingles in memory; beyond that, they go to a file
 
 
 class SharedShingles:
@@ -79,7 +79,7 @@ class SharedShingles:
 
 
 def _batches(texts: Iterable[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Yield numbered texts in batches of an efficient size for cutting shingles."""
+    """Yield numbered texts in batches of a size that is efficient for cutting shingles."""
     held, characters = list[tuple[int, str]](), 0
     for number, text in texts:
         held.append((number, text))

@@ -1,8 +1,8 @@
 """Extend pairs of fingerprints to pairs of signatures: keys find more pairs, and sketches confirm all of them.
 
-Two signatures are near if two conditions hold. Their fingerprints are within the distance, or they share a key. And
-their sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures are
-merged first, like equal fingerprints.
+Two signatures are near if two conditions hold. First, their fingerprints are within the distance, or they share a key.
+Second, their sketches differ in few enough bits (`are_alike`), or one of them does not have a sketch. Equal signatures
+are merged beforehand, like equal fingerprints.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _candidates(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SharedParts:
-    """The parts of signatures' keys: `owner` has the signature of each part, in order, `first` the first equal part."""
+    """The parts of signatures' keys: `owner` has each part's signature, in order; `first` has the first equal part."""
 
     parts: Uint64s  # parts of each signature
     owner: Int64s

@@ -11,6 +11,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args, overload
 import numpy as np
 
 from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.errors import plural
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Int64s, whole_number
 from hsimhash.fingerprint.fit import fitted_to
@@ -80,13 +81,9 @@ class Duplicates(Sequence[Cluster[Id]]):
     def __repr__(self) -> str:
         texts, short = len(self.keep) + len(self.drop), len(self.too_short)
         return (
-            f"<Duplicates: {_plural(texts, 'text')}, {len(self.keep):,} to keep, {len(self.drop):,} to drop, "
-            f"{_plural(len(self), 'cluster')}{f', {short:,} too short to compare' if short else ''}>"
+            f"<Duplicates: {plural(texts, 'text')}, {len(self.keep):,} to keep, {len(self.drop):,} to drop, "
+            f"{plural(len(self), 'cluster')}{f', {short:,} too short to compare' if short else ''}>"
         )
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 @overload

@@ -14,7 +14,7 @@ from pathlib import Path
 
 PAIR_KINDS = {
     "exact": "the same text",
-    "reformat": "other line breaks or punctuation",
+    "reformat": "different line breaks or punctuation",
     "edit": "a word or two changed",
     "repost": "a line added before or after",
     "sentence": "a sentence added or removed",

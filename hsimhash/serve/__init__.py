@@ -3,7 +3,9 @@
 Needs Starlette (`pip install 'hsimhash[serve]'`). `hsimhash serve` runs the application.
 """
 
+from hsimhash.extras import install_command
+
 try:
     import starlette as _starlette  # noqa: F401
 except ImportError as error:
-    raise ImportError("hsimhash.serve needs Starlette: pip install 'hsimhash[serve]'", name=error.name) from error
+    raise ImportError(f"hsimhash.serve needs Starlette: {install_command('serve')}", name=error.name) from error

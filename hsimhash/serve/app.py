@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hsimhash import metrics
 from hsimhash.errors import HsimhashError, StoreReadOnlyError
+from hsimhash.extras import install_command
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, SHORTEN, Bodies, Json, PostCall
 from hsimhash.serve.cross_site import why_refused
@@ -46,7 +47,7 @@ class ServeLimits:
     head_bytes: int = 64 << 10
     head_s: float = 20.0  # from the start of a connection or request to the end of the headers
     body_s: float = 60.0  # from the end of the headers to the end of the body
-    stalled_s: float = 60.0  # maximum time without a client reading any part of a response
+    stalled_s: float = 60.0  # maximum time in which a client reads nothing of a response
     batch_lines: int = 10_000
     threads: int = 64  # concurrent calls that wait for a store or make fingerprints, per process
     query_s: float = 30.0  # all queries in a call together
@@ -162,7 +163,7 @@ class _Service:
             return _answer(answer) if answer else await self._apart(lambda: self._answered(bodies, kind))
 
     def _answered(self, bodies: Bodies, kind: str) -> Response:
-        """Return the response to `bodies`. Call this in a thread, because it can take long."""
+        """Return the response to `bodies`. Call this in a thread, because it can take a long time."""
         answers = bodies.answers()
         if kind == LINES:
             return _in_parts((piece for answer in answers for piece in (*_pieces(answer), b"\n")), LINES)
@@ -172,7 +173,7 @@ class _Service:
 
     @asynccontextmanager
     async def _body_of(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """Read a body of at most `most` bytes. Its bytes count as held during the block."""
+        """Read a body of at most `most` bytes. Its bytes are counted as held during the block."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise HTTPException(415, f"unsupported content encoding {encoding!r:.80}: send the body uncompressed")
@@ -203,7 +204,7 @@ class _Service:
         return Bodies(self._index, call, lines, self._limits.query_s, self._limits.value_bytes)
 
     async def _apart(self, work: Callable[[], T]) -> T:
-        """Run `work`, which waits or takes long, in a thread."""
+        """Run `work`, which waits or takes a long time, in a thread."""
         try:
             return await to_thread.run_sync(work, limiter=self._threads)
         except get_cancelled_exc_class():  # the server is stopping and no longer waits for its calls
@@ -261,7 +262,7 @@ class _Service:
         return IndexFacts(index.url, index.profile.name, index.distance, documents)
 
     def _within(self, work: Callable[[View], T]) -> T:
-        """Run `work` on a view of the store, within the time that a reachable store needs."""
+        """Run `work` on a view of the store, within the time in which a reachable store answers."""
         return with_view(self._index.store, work, timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
@@ -275,7 +276,7 @@ class _Service:
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:
-        # Not in one of the threads for calls: all of them may be busy when an operator looks for the cause.
+        # Do not use the threads for calls: all of them may be busy just when an operator is looking for the cause.
         return Response(await to_thread.run_sync(metrics.exposition), headers={"Content-Type": METRICS_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
@@ -287,7 +288,7 @@ class _Service:
             if error.status_code in (404, 405):
                 what = "not found" if error.status_code == 404 else "method not allowed"
                 lacks_metrics = request.url.path == METRICS and not self._has_metrics
-                remedy = "pip install 'hsimhash[metrics]'" if lacks_metrics else "GET / lists the endpoints"
+                remedy = install_command("metrics") if lacks_metrics else "GET / lists the endpoints"
                 shown = f"{what}: {request.method} {request.url.path}; {remedy}"
                 return _error(error.status_code, shown, error.headers)
             return _error(error.status_code, error.detail, error.headers)
@@ -314,7 +315,7 @@ def _base_of(request: Request) -> str:
 def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
     """Return the lines of a batch that are not blank, with their numbers."""
     lines = list[tuple[int, bytes]]()
-    for number, line in enumerate(BytesIO(body), start=1):  # splitting all in one step would block other requests
+    for number, line in enumerate(BytesIO(body), start=1):  # splitting all lines at once would block other requests
         if line.strip():
             lines.append((number, line))
         if len(lines) > limits.batch_lines:

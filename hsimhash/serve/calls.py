@@ -26,7 +26,7 @@ _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
 class CheckedBody(NamedTuple):
-    """A valid body and its signature; None if it does not have one, or if its text is too short."""
+    """A valid body, and its signature: None if it does not have one, or if its text is too short."""
 
     body: Any  # an instance of its call's model
     signature: Signature | None
@@ -95,7 +95,7 @@ class Bodies:
         self._refused[number] = {"line": number, "error": why}
 
     def quick_answer(self) -> Json | None:
-        """Return the answer to a single body if it is quick to make, or None if the call should run in a thread."""
+        """Return the answer to a single body if it is quick to compute, or None if the call should run in a thread."""
         if not self._bodies:
             return self.answers()[0]
         (body,) = self._bodies.values()
@@ -221,7 +221,7 @@ CALLS = (
     QUERY,
     PostCall(
         "claim",
-        "Add a document, or return the match if a near-duplicate is stored. If claims are concurrent, one wins.",
+        "Add a document, or return the match if a near-duplicate is already stored. Of concurrent claims, one wins.",
         _EXAMPLE,
         models.DocumentBody,
         models.ClaimAnswer,

@@ -27,7 +27,7 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origi
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if hosts is not None and not _is_known(host, hosts):
         return (
-            f"unknown host name {host!r:.80}: without a token, this server only accepts localhost, IP addresses and "
+            f"unknown host name {host!r:.80}: without a token, this server accepts only localhost, IP addresses and "
             "names passed with 'hsimhash serve --host NAME'"
         )
     if origin is None or headers.get("sec-fetch-site") == "same-origin" or origin.lower() in origins:
@@ -37,8 +37,8 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origi
     if site and site.removesuffix(port) == host.removesuffix(port):
         return ""
     return (
-        f"this request was sent by a page on another site, {origin!r:.80}: only pages on this server can call it, and "
-        "pages at origins passed with 'hsimhash serve --allow-origin', which needs a token"
+        f"this request was sent by a page on another site, {origin!r:.80}: this server accepts requests only from its "
+        "own pages, and from origins passed with 'hsimhash serve --allow-origin', which needs a token"
     )
 
 
@@ -47,7 +47,7 @@ def _is_known(host: str, hosts: Collection[str]) -> bool:
     if match is None:
         return False
     name = match[1].strip("[]").rstrip(".")
-    if not host or name in hosts or name == "localhost" or name.endswith(".localhost"):  # HTTP/1.0 does not send it
+    if not host or name in hosts or name == "localhost" or name.endswith(".localhost"):  # HTTP/1.0 omits `Host`
         return True
     try:
         ip_address(name)

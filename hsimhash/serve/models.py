@@ -31,7 +31,7 @@ def _whole(number: object) -> object:
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
 
-# In some languages, a pattern's `$` also matches before a final line feed. So the schema has the length too.
+# In some languages, a pattern's `$` also matches before a final line feed. So the schema also specifies the length.
 Digits = Annotated[
     str,
     Field(
@@ -101,7 +101,7 @@ class SignedBody(_Body):
         if (self.fingerprint is None) == (self.text is None):
             raise ValueError('expected either "fingerprint" or "text"')
         if self.fingerprint is None and not (self.sketch is None and self.key is None):
-            raise ValueError('"sketch" and "key" need "fingerprint"')
+            raise ValueError('"sketch" and "key" require "fingerprint"')
         return self
 
     @property
@@ -136,7 +136,7 @@ class DocumentBody(SignedBody):
     """A document to store."""
 
     id: DocId
-    first_seen: Milliseconds | None = Field(None, description="ms since 1970. Default: now.")
+    first_seen: Milliseconds | None = Field(None, description="Time in ms since 1970. Default: now.")
 
 
 class MatchAnswer(BaseModel):
@@ -157,9 +157,9 @@ class QueryAnswer(BaseModel):
     fingerprint: Digits | None
     missing: list[int] | None = Field(
         None,
-        description=f"Only with partial: the drawers that did not answer, {KEY_FLAG} for the key drawer, {RECORD_FLAG} "
-        "if it is unknown whether the index was replaced. If empty, the answer is complete; otherwise a document is "
-        "left out only if all drawers in which it would be found are missing.",
+        description=f"Only with partial: the drawers that did not answer. {KEY_FLAG} is the key drawer; {RECORD_FLAG} "
+        "means that it is unknown whether the index was replaced. If the list is empty, the answer is complete; "
+        "otherwise, a document is left out only if all drawers in which it would be found are missing.",
     )
     matches: list[MatchAnswer]
 
@@ -201,7 +201,7 @@ class ErrorAnswer(BaseModel):
     line: int | None = None
 
 
-# What was expected, by the type of pydantic's error.
+# What was expected, by pydantic's error type.
 _EXPECTED = {
     "string_type": "a string",
     "bool_type": "true or false",

@@ -119,7 +119,12 @@ def _post(call: PostCall) -> dict[str, object]:
 def _looks() -> dict[str, object]:
     """Return the endpoints for health checks, which do not need a token."""
     done: dict[str, object] = {"200": {"description": "Yes."}}
-    alive = {"operationId": "healthz", "summary": "Check that the server runs.", "security": [], "responses": done}
+    alive = {
+        "operationId": "healthz",
+        "summary": "Check that the server is running.",
+        "security": [],
+        "responses": done,
+    }
     ready = {
         "operationId": "readyz",
         "summary": "Check that the store responds.",

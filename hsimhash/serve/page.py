@@ -26,7 +26,7 @@ MATCHES_SHOWN = 20
 _FORM_FIELDS = 8  # maximum number of fields; more are rejected
 _HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
 _GET = {
-    "/healthz": "Check that the server runs.",
+    "/healthz": "Check that the server is running.",
     "/readyz": "Check that the store responds.",
     METRICS: "Get metrics for Prometheus.",
 }
@@ -105,7 +105,7 @@ class FrontPage:
         """Return the page.
 
         Args:
-            base: URL by which the caller reached the server, for the examples: `http://localhost:8343`.
+            base: URL at which the caller reached the server, for the examples: `http://localhost:8343`.
             facts: Facts about the index; None if the caller did not send the token.
             form: Contents of the form, which the page shows again, without the token.
             found: Result of the form.
@@ -131,7 +131,7 @@ class FrontPage:
         """Yield path, summary and example of each endpoint without a body."""
         for path, summary in _GET.items():
             if path != METRICS or self._has_metrics:
-                note = " Does not need the token." if self._has_token else ""
+                note = " The token is not required." if self._has_token else ""
                 yield path, summary + note, f"curl {shlex.quote(base + path)}"
         summary = "Get the OpenAPI description of these endpoints."
         yield _OPENAPI, summary, f"curl {self._token}{shlex.quote(base + _OPENAPI)}"

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hsimhash.metrics import Meters
 
-LOOK_S = 1.0  # time between two counts of the open connections of this process
+LOOK_S = 1.0  # time between two counts of this process's open connections
 
 
 class Watched:
@@ -51,7 +51,7 @@ class Watched:
         route = scope["path"] if scope["path"] in self._routes else "other"
 
         async def answer(message: Message) -> None:
-            # Count before sending, so that a client that has the response also finds it counted.
+            # Count before sending: once a client has the response, the metrics already include it.
             if message["type"] == "http.response.start":
                 http.requests.labels(route, str(message["status"])).inc()
                 http.seconds.labels(route).observe(time.perf_counter() - began_s)

@@ -8,17 +8,19 @@ called.
 DataFrames do not: write a table with 'hsimhash fit', and pass `profile="auto-3:rarity=TABLE"`. `pairs` and `clusters`
 need the profile that made the keys.
 
-This package needs PySpark 3.5 or newer; hsimhash and pyarrow must be installed on the executors. Work is cut into parts
-that one task holds in memory as arrays; between tasks, parts are sent as bytes, not as rows.
+This package needs PySpark 3.5 or newer; hsimhash and pyarrow must be installed on the executors. Work is cut into
+parts, each of which one task can hold in memory as arrays; between tasks, parts are sent as bytes, not as rows.
 """
 
 import importlib
 from typing import TYPE_CHECKING
 
+from hsimhash.extras import install_command
+
 try:
     import pyspark as _pyspark  # noqa: F401
 except ImportError as error:
-    raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
+    raise ImportError(f"hsimhash.spark needs PySpark: {install_command('spark')}") from error
 
 from hsimhash.spark.clusters import clusters
 from hsimhash.spark.columns import check_place, write_mode

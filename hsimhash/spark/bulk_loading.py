@@ -58,7 +58,7 @@ _DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_se
 class BulkLoadTotals:
     """Numbers of documents: given, new or changed, unchanged, invalid, and without a fingerprint.
 
-    Documents replaced by a later one with the same id count as unchanged.
+    A document that is replaced by a later one with the same id is counted as unchanged.
     """
 
     documents: int
@@ -253,7 +253,7 @@ def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _kept(batch: pa.RecordBatch, comparison: TableComparison | None) -> pa.RecordBatch:
-    """Return the documents of a batch to write; without a comparison all of them, as new ones."""
+    """Return the documents of a batch that must be written; without a comparison, all of them, as new documents."""
     signatures, ids, first_seen = check_documents(
         Signatures.of(*(unsigned(batch.column(name)) for name in SIGNATURE)),
         batch.column("id").to_pylist(),

@@ -68,8 +68,8 @@ def clusters(
 
     Returns:
         The column of ids; `cluster`, the smallest id in its cluster; `kept`, whether the document is kept; `kept_id`,
-        the id of the kept document; `distance`, from the kept document, in bits; `size`, of the cluster; `diameter`,
-        the greatest distance within the cluster.
+        the id of the kept document; `distance`, its distance from the kept document in bits; `size`, the number of
+        documents in the cluster; `diameter`, the greatest distance within the cluster.
 
     Raises:
         TypeError: `documents` is not a Spark DataFrame.
@@ -144,7 +144,7 @@ def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
 
 
 def kept_pair_rows(vertices: Vertices, kept: DataFrame, options: SparkDedupOptions) -> DataFrame:
-    """Return the pairs of each dropped document and the document kept for it, which is `left`."""
+    """Return a pair for each dropped document: the document kept in its place, as `left`, and the dropped one."""
     own = vertices.rows.join(kept.select("number", F.col("kept").alias("centre")), "number", "left")
     own = own.select(*SIGNATURE, F.coalesce("centre", "number").alias("centre"))
     centres = vertices.rows.select(

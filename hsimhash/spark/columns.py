@@ -39,7 +39,7 @@ def bits_of(rows: DataFrame, name: str) -> Column:
     """
     bits, given = bits_or_null(rows, name), column_named(name)
     wrong = F.concat(
-        F.lit(f"column {name}: neither 16 hexadecimal digits nor below 2**64: "),
+        F.lit(f"column {name}: expected 16 hexadecimal digits, or a number below 2**64, got "),
         F.substring(given.cast("string"), 1, 80),
     )
     is_wrong = given.isNotNull() & bits.isNull()
@@ -135,7 +135,7 @@ def materialized(rows: DataFrame) -> DataFrame:
 
 
 def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, Any]]:
-    """Return the materialized rows, and aggregates over them by name, without another job."""
+    """Return the materialized rows, and aggregates over them by name, without running another job."""
     observation = Observation()
     named = [value.alias(name) for name, value in what.items()]
     return materialized(rows.observe(observation, *named)), observation.get
@@ -227,8 +227,7 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
     Args:
         rows: Rows to place.
         name: Name of the column, a `bigint`.
-        counted: Rows in which to count the sizes of groups, if that is cheaper than in `rows`; must also have the
-            column.
+        counted: Rows by which to measure group sizes, if that is cheaper than with `rows`; must also have the column.
     """
     tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
     counts, seen = observed(
@@ -252,7 +251,7 @@ def grouped_evenly(rows: DataFrame, name: str, counted: DataFrame | None = None)
 
 
 def column_named(name: str) -> Column:
-    """Return the column with a name, which may contain any characters."""
+    """Return a column by its name, which may contain any characters."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")
 
@@ -274,7 +273,7 @@ def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *k
     check_frame(documents)
     if name not in documents.columns:
         raise ValueError(
-            f"there is no column {name!r}; name the column of {wanted} with {argument}=; "
+            f"there is no column {name!r}; pass the column of {wanted} with {argument}=; "
             f"the columns are {columns_of(documents)}"
         )
     if documents.columns.count(name) > 1:
@@ -282,7 +281,7 @@ def named_column(documents: DataFrame, name: str, argument: str, wanted: str, *k
     kind = documents.schema[name].dataType
     if not isinstance(kind, kinds):
         raise ValueError(
-            f"column {name!r} is {kind.simpleString()}: expected {wanted}; cast it, or name another column with "
+            f"column {name!r} is {kind.simpleString()}: expected {wanted}; cast it, or pass another column with "
             f"{argument}=; the columns are {columns_of(documents)}"
         )
     return column_named(name)
@@ -309,7 +308,7 @@ def check_free(documents: DataFrame, names: Iterable[str], *, besides: Iterable[
     added, given = {name.lower() for name in names}, [name for name in documents.columns if name not in besides]
     if taken := [name for name in given if name.lower() in added]:
         shown = ", ".join(map(repr, taken))
-        raise ValueError(f"the result adds a column {shown}, which already exists; drop it, or rename it")
+        raise ValueError(f"columns that the result adds already exist: {shown}; drop or rename them")
 
 
 def id_of(documents: DataFrame, name: str) -> Column:
@@ -327,7 +326,7 @@ def id_and_signature(documents: DataFrame, id: str) -> tuple[Column, list[Column
     doc_id = id_of(documents, id)
     if "fingerprint" not in documents.columns:
         raise ValueError(
-            f"there is no column 'fingerprint', which fingerprints() adds; the columns are {columns_of(documents)}"
+            f"there is no column 'fingerprint'; add it with fingerprints(); the columns are {columns_of(documents)}"
         )
     return doc_id, signature_columns(documents)
 

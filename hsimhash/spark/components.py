@@ -29,7 +29,7 @@ _MEMBER = ("crowd", "number", *SIGNATURE)
 
 
 def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
-    """Return the least vertex in the component of each vertex, as `number` and `root`, from edges (`low` < `high`).
+    """Return the least vertex of each vertex's component, as `number` and `root`, from edges (`low` < `high`).
 
     Every task first drops edges between vertices that are already connected. If few enough edges remain, a single task
     finds the components; otherwise, the two steps described above find them.
@@ -97,7 +97,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def crowd_links(crowds: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
     """Return edges (`low` < `high`) that connect the near members of each crowd, at most one edge per member.
 
-    Each crowd is processed by one task, which takes about 100 bytes per member.
+    Each crowd is processed by one task, which needs about 100 bytes per member.
     """
     linked = partial(_linked, rule, keying)
     return grouped_evenly(crowds.select(*_MEMBER), "crowd").mapInArrow(linked, "low bigint, high bigint")
@@ -111,7 +111,7 @@ def _linked(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) -
 
 
 def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
-    """Return the crowds in some rows, without most of the crowds that are subsets of another crowd."""
+    """Return the crowds in the given rows, leaving out most of those that are subsets of another crowd."""
     named, members = (rows[name].to_numpy() for name in ("crowd", "number"))
     numbers, first, places = np.unique(members, return_index=True, return_inverse=True)
     columns = (unsigned(rows[name].combine_chunks())[first] for name in SIGNATURE)
@@ -125,7 +125,7 @@ def _crowds_in(rows: pa.Table, rule: NearRule, keying: Keying) -> list[Crowd]:
 def stars(edges: DataFrame, crowds: DataFrame | None, roots: DataFrame, rule: NearRule, keying: Keying) -> DataFrame:
     """Return the kept vertex of each vertex's star, as `number` and `kept`, from edges and crowds.
 
-    Each component is processed by one task, which takes about 100 bytes per edge and per member of a crowd.
+    Each component is processed by one task, which needs about 100 bytes per edge and per crowd member.
     """
     roots = roots.select(F.col("number").alias("one"), "root")
     rows = edges.join(roots, F.col("low") == F.col("one"))

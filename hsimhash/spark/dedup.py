@@ -1,4 +1,4 @@
-"""Deduplicate files on many machines; writes pairs, clusters and lists of what to keep as folders of Parquet files."""
+"""Deduplicate files on many machines; write pairs, clusters and lists of what to keep as folders of Parquet files."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def _warn_of_pairs(documents: DataFrame, count: int, keying: Keying, observer: O
     about = others + (keys.agg(F.sum("pairs")).first()[0] or 0)
     if about > count:
         observer.say(
-            f"up to {about:,} pairs of documents share a key: each pair is compared, and listed if the sketches agree; "
-            f"--pairs kept lists only each dropped document and the one kept for it"
+            f"up to {about:,} pairs of documents share a key; every pair is compared, and listed if the sketches "
+            f"agree; to list only each dropped document and the one kept in its place, use --pairs kept"
         )
 
 
@@ -272,7 +272,7 @@ def _totals(
 
 
 def _pair_counts(results: _Results, vertices: Vertices, options: SparkDedupOptions) -> tuple[int, int | None]:
-    """Return the number of listed near pairs, or if all are listed, of unequal ones; and how many were found by key."""
+    """Return the number of listed near pairs (unequal ones if all are listed), and how many were found by key."""
     pairs = vertices.edges if options.pairs == "all" else results.read("pairs")
     is_near = F.col("found_by") != "chain" if vertices.has_signatures else F.col("distance") <= options.max_distance
     near = pairs.where(is_near)

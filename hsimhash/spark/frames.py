@@ -16,7 +16,7 @@ from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits
 from hsimhash.spark.signatures import signed_rows
 from hsimhash.spark.vertices import SparkDedupOptions, keying_of
 
-_ID = "hsimhash id"  # column by which results are joined; documents are unlikely to have it
+_ID = "hsimhash id"  # column by which results are joined; a name that documents are unlikely to use
 
 
 def dedup(
@@ -88,9 +88,9 @@ def _check_ids(documents: DataFrame, id: str) -> None:
     if wrong.id is None:
         raise ValueError(
             f"column {id!r} is null in {wrong.documents:,} of the rows: every document needs an id; "
-            f"dropna(subset=[{id!r}]) drops those rows"
+            f"drop those rows with dropna(subset=[{id!r}])"
         )
     raise ValueError(
         f"column {id!r} has the value {wrong.id!r} in {wrong.documents:,} of the rows: every document needs its "
-        f"own id; dropDuplicates([{id!r}]) keeps one row per id"
+        f"own id; keep one row per id with dropDuplicates([{id!r}])"
     )

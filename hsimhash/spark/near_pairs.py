@@ -25,7 +25,7 @@ from hsimhash.pairs.search import fastest_layout
 from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
 from hsimhash.spark.executors import OnExecutors
 
-ROW_NS = 60.0  # cost of a value in ns in addition to the search: it is sorted, written, sent and read
+ROW_NS = 60.0  # cost per value in ns, in addition to the search: sorting, writing, sending and reading it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PartTable:
         return len(self.cuts) + 1
 
     def split(self, values: Uint64s) -> Iterator[tuple[int, Uint64s]]:
-        """Yield (number, permuted and sorted values) for each part that some of the values belong to."""
+        """Yield (number, permuted and sorted values) for each part that contains any of the values."""
         for search, head in self.within:
             values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
         ordered = self.search.ordered(values)
@@ -203,7 +203,7 @@ def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
 
 
 def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the number of a task's rows, and a sample in which these rows are evenly spaced."""
+    """Yield the number of a task's rows, and an evenly spaced sample of them."""
     held, step, rows = np.empty(0, np.uint64), 1, 0
     for batch in batches:
         held = np.append(held, unsigned(batch.column(0))[-rows % step :: step])
@@ -215,7 +215,7 @@ def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a block of values for each part that some of the values belong to."""
+    """Yield a block of values for each part that contains any of the values."""
     for table in gathered(batches, rows):
         values = np.sort(unsigned(table.column(0)))
         is_sent = np.ones(len(values), np.bool_)

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from hsimhash.dedup.documents import FIELD_CHARACTERS
+from hsimhash.extras import install_command
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
@@ -64,7 +65,7 @@ class RecordOptions:
         if self.format not in SPARK_FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use {', '.join(SPARK_FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
-            raise ValueError("keep policy longest needs texts, but fingerprints are read; omit it")
+            raise ValueError("keep policy longest needs texts, but records are read as fingerprints; omit the policy")
 
     @property
     def text_fields(self) -> list[str]:
@@ -130,9 +131,9 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     )
     counts["rejected"] += rejected
     again = numbered.where("number > 1")
-    how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to be compared")
-    how = how.otherwise(", with another text or fingerprint")
-    reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first is kept"))
+    how = F.when(F.col("kind") == SHORT_KIND, ", and both texts may be too short to compare")
+    how = how.otherwise(", with a different text or fingerprint")
+    reason = F.concat(F.lit("id already used in "), "earlier", how, F.lit("; the first is kept"))
     rejects = records.where("reason is not null").unionByName(
         again.where("not is_same").withColumn("reason", reason).select(records.columns)
     )
@@ -174,7 +175,7 @@ def read_texts(
         out: Columns that `work` returns.
     """
     if not inputs:
-        raise ValueError("no inputs; name at least one")
+        raise ValueError("no inputs; pass at least one")
     parts = (_read(spark, number, name, options, work, out) for number, name in enumerate(inputs))
     return reduce(DataFrame.unionByName, parts)
 
@@ -319,7 +320,7 @@ def _texts_of(pages: PageTexts, values: Sequence[str]) -> Sequence[str | NoResul
     except ValueError:
         if len(values) > 1:
             return [_texts_of(pages, [value])[0] for value in values]
-        return [NoResult("because trafilatura is missing: pip install 'hsimhash[html]' on every worker")]
+        return [NoResult(f"because trafilatura is missing: {install_command('html')} on every worker")]
 
 
 def _from_fingerprints(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

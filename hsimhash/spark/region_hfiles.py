@@ -144,7 +144,7 @@ def write_files(documents: DataFrame, plan: FilePlan, part_bytes: int) -> list[S
 
 
 def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a block of rows for each part that some of the rows belong to."""
+    """Yield a block of rows for each part that contains any of the rows."""
     for table in gathered(batches, rows):
         ids = [one.encode() for one in table.column("id").to_pylist()]
         for kind, cells in enumerate(_cells(plan.record, table, ids)):
@@ -174,7 +174,7 @@ def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portio
 
 
 def _cut(plan: FilePlan, kind: int, cells: Portion) -> Iterator[tuple[int, Portion]]:
-    """Yield (number, unordered cells) for each part that some of the cells belong to."""
+    """Yield (number, unordered cells) for each part that contains any of the cells."""
     segments = np.ascontiguousarray(cells.rows[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.uint64)
     order = np.argsort(segments, kind="stable")
     first, ranges = plan.ranges[kind]

@@ -21,7 +21,7 @@ from hsimhash.processes import NoResult
 from hsimhash.spark.columns import SIGNATURE, check_frame, check_free, column_named, named_column
 from hsimhash.spark.executors import OnExecutors
 
-_TEXT = "hsimhash text"  # column that tasks read; documents are unlikely to have it
+_TEXT = "hsimhash text"  # column that tasks read; a name that documents are unlikely to use
 SHORT_KIND = "short"
 KIND_NAMES = ("voted", "exact", SHORT_KIND)  # index: the kind's number in `Signatures`
 
@@ -38,8 +38,8 @@ def fingerprints(documents: DataFrame, *, text: str = "text", profile: Profile |
     Args:
         documents: DataFrame with one row per document.
         text: Column of texts; ignored if the profile has fields, which then name the columns.
-        profile: Profile or its name; "auto-3:rarity=TABLE" uses a table that 'hsimhash fit' wrote. The file of the
-            table is only read on the driver.
+        profile: Profile or its name; "auto-3:rarity=TABLE" uses a table that 'hsimhash fit' wrote. The table's file is
+            read only on the driver.
 
     Returns:
         All columns except the texts, unchanged; `fingerprint`, `sketch` and `key` (`bigint`, null if missing); and the

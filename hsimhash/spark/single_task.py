@@ -1,6 +1,6 @@
 """Cluster documents in one task, with the functions of `hsimhash dedup`.
 
-For few documents, this takes one job instead of about a hundred jobs that find and connect pairs across tasks.
+If there are few documents, this takes one job instead of about a hundred that find and connect pairs across tasks.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.cover import DEFAULT_DISTANCE, check_dedup_distance
 from hsimhash.dedup.options import METHODS, PairsListed, check_clusters, check_pairs
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.keys import Keying
@@ -23,7 +23,6 @@ from hsimhash.fingerprint.rarity import FIT_AUTO
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.signature import FAR, MAX_SKETCH, SKETCH_BITS, check_max_sketch
 from hsimhash.pairs.signatures import CROWD
-from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
     SIGNATURE,
     by_key_part,
@@ -38,8 +37,8 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.near_pairs import PAIR_LIMITS, PairLimits, near_fingerprints
 
-ALIKE = 8  # maximum signatures with one fingerprint; more form a crowd, and also one with each near fingerprint
-CELL = 1 << 12  # signatures with a common part of a key that are compared in one cell; more are divided into cells
+ALIKE = 8  # maximum signatures with one fingerprint; more form a crowd, and also one with every near fingerprint
+CELL = 1 << 12  # signatures with a common key part that one cell compares; larger numbers are divided into cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class SparkDedupOptions:
         check_clusters(self.clusters, self.max_cluster_size)
         check_pairs(self.pairs)
         check_max_sketch(self.max_sketch)
-        layouts_for(self.max_distance)  # raises if no layout supports this distance
+        check_dedup_distance(self.max_distance)
 
 
 @dataclass(frozen=True)
@@ -337,8 +336,8 @@ def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
 
     Args:
         vertices: Vertices of the documents.
-        has_equal: Whether to list all pairs of documents. Otherwise, lists only pairs of first documents of two
-            vertices, and pairs of any other document with the first document of its vertex.
+        has_equal: Whether to list all pairs of documents. Otherwise, only two kinds are listed: pairs of the first
+            documents of two vertices, and pairs of every other document with the first document of its vertex.
     """
     members = vertices.rows.select("number", F.col("first").alias("member"))
     repeated = vertices.repeated
@@ -360,7 +359,7 @@ def pair_rows(vertices: Vertices, *, has_equal: bool = False) -> DataFrame:
 
 
 def _members(rows: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Return the documents of each vertex: `number`, and `member`, a struct like `first`."""
+    """Return each vertex's documents as columns `number` and `member`, a struct with the fields of `first`."""
     single = rows.where("size = 1").select("number", F.col("first").alias("member"))
     several = rows.where("size > 1").select("number", *SIGNATURE)
     documents = repeated.select(*SIGNATURE, F.struct("position", "id").alias("member"))

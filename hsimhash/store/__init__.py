@@ -1,4 +1,4 @@
-"""Stores, in which an index keeps its rows. A URL identifies a store, and each kind of store has a `Backend`."""
+"""Stores, where indexes keep their rows. A URL identifies a store, and each kind of store has a `Backend`."""
 
 from __future__ import annotations
 

@@ -56,12 +56,11 @@ class Backend(ABC):
     schemes: Collection[str]
     example: str  # an example URL
     prices: Prices
-    size_note = ""  # a note that `plan` prints about its size estimates
     layout = "4"
     distance: int | None = DEFAULT_DISTANCE
     is_embedded = False  # in a folder or in this process: no server to wait for, and one writer at a time
     is_lasting = True  # whether an index outlives the process
-    shares_queries = False  # whether sharing query calls makes threads faster; measured: only across a network
+    shares_queries = False  # whether sharing query calls makes threads faster; in measurements, only across a network
     options: frozenset[str] = frozenset()  # options allowed in its URLs: any of deadline, exclusive, lock_timeout
     capabilities: frozenset[type] = frozenset()  # protocols in `capabilities.py` that its stores implement
     # Command-line flags that only some kinds of stores support; commands reject them for all other kinds.
@@ -71,6 +70,10 @@ class Backend(ABC):
     def max_distance(self) -> int:
         """The default distance of queries on a new index, in bits."""
         return Layout.named(self.layout).max_distance if self.distance is None else self.distance
+
+    def size_note(self, size: int) -> str:
+        """Return a note for `plan` to print below its estimates; `size` is the estimated size in bytes."""
+        return ""
 
     @abstractmethod
     def parse(self, url: str) -> object:

@@ -17,7 +17,7 @@ class AnswersInPart(Protocol):
     """The parts of the index are on different servers, so some parts may respond while others do not."""
 
     def view_in_part(self, *, timeout_s: float | None = None) -> AbstractContextManager[ViewInPart]:
-        """Return a view for one query that skips what does not respond within the time limit.
+        """Return a view for one query that skips parts that do not respond within the time limit.
 
         Args:
             timeout_s: Total time that the block's reads may take, in seconds; None: the index's deadline.
@@ -119,7 +119,7 @@ class WalksRanges(Protocol):
     def expire(
         self, before: int, *, workers: int = 1, folder: Path | None = None, observer: Observer = UNWATCHED
     ) -> int:
-        """Remove documents first seen before a time (ms since 1970) with worker processes; return their number.
+        """Use worker processes to remove documents first seen before a time (ms since 1970); return their number.
 
         Progress is kept in `folder`, and another call with the same time and folder resumes it. If a range was
         interrupted, only the documents that remained in it are counted.
@@ -138,5 +138,5 @@ TITLES: dict[type, str] = {
     HasTable: "regions",
     LoadsFiles: "bulk loads from files",
     LoadsInBulk: "bulk loads",
-    WalksRanges: "walks by several processes",
+    WalksRanges: "multi-process walks",
 }

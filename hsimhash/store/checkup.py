@@ -43,7 +43,7 @@ def check_read(store: Store) -> Check:
         milliseconds = median_ms(lambda: store.scan(prefixes))
     except HsimhashError as error:
         return Check.failed("read", error)
-    return Check("read", "ok", f"the {len(prefixes)} scans of a query: {milliseconds:.2f} ms (median of {READS})")
+    return Check("read", "ok", f"the {len(prefixes)} scans of a query take {milliseconds:.2f} ms (median of {READS})")
 
 
 def median_ms(call: Callable[[], object]) -> float:

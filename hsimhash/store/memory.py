@@ -1,4 +1,4 @@
-"""A store in the memory of a process, for tests and small jobs; the simplest implementation of the contract."""
+"""A store in a process's memory, for tests and small jobs; the simplest implementation of the contract."""
 
 from __future__ import annotations
 

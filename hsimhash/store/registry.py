@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -111,7 +112,11 @@ def _expected(url: str) -> str:
     if url and ":" not in url and masked(url) == url:
         return f"for a folder, use ./{url} or lmdb://{url}"
     urls = ", ".join(backend.example for backend in backends().values())
-    return f"use a folder's path (./pages, /data/pages), {urls} or memory://name"
+    usual = f"use a folder's path (./pages, /data/pages), {urls} or memory://name"
+    scheme, colon, _ = url.partition("://")
+    schemes = [*_MODULES, *(one.name for one in entry_points(group=GROUP))]
+    near = get_close_matches(scheme.lower(), schemes, n=1, cutoff=0.7) if colon else []
+    return f"did you mean {near[0]}://? Otherwise, {usual}" if near else usual
 
 
 def store_name(url: str) -> str:
@@ -130,7 +135,7 @@ def new_record(
     """Return the record of a new index at `url`; its backend provides the defaults."""
     backend = backend_of(url)
     usual = Layout.named(backend.layout)
-    assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
+    assumed = {part for part, given in (("layout", layout), ("distance", distance)) if given is None}
     if distance is None and layout in (None, usual):
         distance = backend.distance
     return Record(layout or usual, profile, distance, frozenset(assumed))
@@ -153,7 +158,7 @@ def create_store(url: str, record: Record, opening: Opening | None = None, *, tt
     if ttl_s is not None and ("--ttl" not in backend.flags or not 0 < ttl_s < 1 << 31):
         able = titles("--ttl")
         raise ValueError(
-            f"invalid ttl_s {ttl_s} for {masked(url)}: only {able} supports it, from 1 to 2**31 - 1 seconds; on "
+            f"invalid ttl_s {ttl_s} for {masked(url)}: expected 1 to 2**31 - 1 seconds, only on {able}; on "
             f"other stores, remove old documents with "
             + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
         )

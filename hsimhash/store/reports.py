@@ -1,4 +1,4 @@
-"""Reports of a store: results of checks, a table's settings, and the distribution of its rows."""
+"""Reports about a store: results of checks, a table's settings, and the distribution of its rows."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """A table's regions and, if the gateway reports them, the settings of each column family and their deviations.
+    """A table's regions and, if the gateway reports them, each column family's settings and their deviations.
 
     A deviation is a setting that differs from what `create-table` sets.
     """
@@ -181,7 +181,7 @@ class Counted:
 class RegionLoad(NamedTuple):
     """A region server's report about a region. `requests` counts reads and writes since the server opened it."""
 
-    name: str  # the region's name in HBase, which HBase's shell accepts
+    name: str  # the region's name in HBase, as HBase's shell accepts it
     families: int
     store_files: int
     compactions_waiting: int

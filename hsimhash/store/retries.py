@@ -1,4 +1,4 @@
-"""Retry calls to a server: random pauses between tries, and a warning while all tries fail."""
+"""Retry calls to a server: random pauses between attempts, and a warning while all attempts fail."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _WARN_AFTER_S, _WARN_AGAIN_S = 3.0, 60.0
 _log = logging.getLogger("hsimhash.store")
 
 
-# The tenacity library is not used because it keeps the last exception in a reference cycle, and with it the connection
-# of an interrupted call.
+# The tenacity library is not used because it keeps the last exception, and with it an interrupted call's connection,
+# in a reference cycle.
 def pauses() -> Iterator[float]:
-    """Yield random pauses between tries, in seconds. Their upper limit doubles each time."""
+    """Yield random pauses between attempts, in seconds. Their upper limit doubles each time."""
     most_s = _FIRST_PAUSE_S
     while True:
         yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would draw the same numbers
@@ -23,7 +23,7 @@ def pauses() -> Iterator[float]:
 
 
 class RetryWarnings:
-    """Warns, at most once a minute, that the calls of an index fail and are retried; otherwise a job looks hung."""
+    """Warns, at most once a minute, that an index's calls fail and are retried; otherwise a job would look hung."""
 
     def __init__(self) -> None:
         self._due_s = 0.0
@@ -32,7 +32,7 @@ class RetryWarnings:
         """Warn if a call has been failing for some seconds.
 
         Args:
-            error: Why the last try failed.
+            error: Why the last attempt failed.
             failing_s: How long the call has been failing.
             left_s: How long it will still be retried.
         """

@@ -67,7 +67,7 @@ class StageOptions:
         is_first: Whether the table does not have documents yet; if so, its contents are not read.
         workers: Number of processes that sort and write; Spark uses its own workers.
         tell_commands: Receives the commands that load the files; hsimhash then does not run them.
-        part_bytes: Approximate memory in bytes that a worker, or a task on Spark, uses for one part; None: the default.
+        part_bytes: Approximate memory in bytes that a worker, or a Spark task, uses for one part; None: the default.
     """
 
     stage: str
@@ -161,7 +161,7 @@ class Run(FiledRows):
         sync_folder(folder.parent)
 
     def delete(self) -> None:
-        """Remove the run; after a kill, either the whole run remains, or only files that do not count as a run."""
+        """Remove the run; after a kill, either the whole run remains, or only files that are not treated as a run."""
         shutil.rmtree(self.folder.rename(_emptied(self.folder)))
 
     def ids(self, start: int, stop: int) -> list[bytes]:
@@ -399,7 +399,7 @@ def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[i
 
 
 def _emptied(folder: Path) -> Path:
-    """Delete anything at the path of a run's temporary folder, which does not count as a run, and return the path."""
+    """Delete anything at the path of a run's temporary folder, which is not treated as a run, and return the path."""
     temporary = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     return temporary

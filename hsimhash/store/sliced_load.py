@@ -3,7 +3,7 @@
 Runs and slices are the same as in the embedded store (`store/runs.py`): a document in several runs is inserted once, as
 it is in the last run. `merged.json` next to the runs holds the progress of a merge (`_Reached`). After a kill, the
 merge resumes with the slice that was being inserted. That slice has the same bounds in every release, and inserting it
-again changes nothing. The store keeps the number of slices that it received as a mark under the merge's token. If the
+again changes nothing. The store keeps the number of slices it has received as a mark under the merge's token. If the
 mark is lower than the saved progress, the index was recreated or restored, and all slices are inserted again.
 """
 
@@ -31,7 +31,7 @@ Announce = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """The progress of a merge in slices: numbers of runs and slices, the next slice, and how many documents changed.
+    """A sliced merge's progress: numbers of runs and slices, the next slice, and how many documents changed.
 
     `pending` is how many documents in the next slice are new or changed; None until its write has begun.
     """

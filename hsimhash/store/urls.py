@@ -1,7 +1,7 @@
 """Shared parts of server URLs: hosts with ports, options in the query, times, masking of secrets.
 
 Store URLs must not contain passwords, because they are printed and logged. If a URL contains one anyway, messages do
-not show it: `masked` hides it even if it makes the URL invalid, for example by a raw `/`, `?`, `#` or `@`.
+not show it: `masked` hides it even if it makes the URL invalid, for example with a raw `/`, `?`, `#` or `@`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def folder_in(url: str, path: str) -> Path:
 
 
 def masked(text: str) -> str:
-    """Return a URL, or a text that was meant as one, with `…` in place of everything that may be secret.
+    """Return a URL, or text that was meant as one, with `…` in place of everything that may be secret.
 
     Everything between the scheme and the last `@` is hidden, and so is every option that is not known to be harmless. A
     message that ends with a URL is masked in the same way.
@@ -201,12 +201,12 @@ def time_option(name: str, value: str) -> float:
 def with_options(url: str, options: Mapping[str, str]) -> str:
     """Add options to a store's URL; options that the URL already has are kept."""
     named = "&".join(f"{name}={value}" for name, value in options.items() if not re.search(rf"[?&]{name}=", url))
-    has_others = "?" in url and not url.startswith("lmdb:")  # in lmdb: URLs a ? is part of the folder's name
+    has_others = "?" in url and not url.startswith("lmdb:")  # in lmdb: URLs, a ? is part of the folder's name
     return f"{url}{'&' if has_others else '?'}{named}" if named else url
 
 
 def check_tls_options(options: object, schemes: str, *, has_tls: bool) -> None:
-    """Raise `ValueError` if the TLS files (`ca`, `cert`, `key`) do not suit the URL or each other."""
+    """Raise `ValueError` if the TLS files (`ca`, `cert`, `key`) do not match the URL or each other."""
     ca, cert, key = (getattr(options, name) for name in ("ca", "cert", "key"))
     if not has_tls and (ca or cert or key):
         raise ValueError(f"ca=, cert= and key= require {schemes}")

@@ -10,7 +10,7 @@ const TOGETHER: usize = 320;
 const FLAG_BITS: u32 = 8;
 /// Bytes of a row in the key drawer: its segment and its fingerprint.
 const KEYED_BYTES: usize = 12;
-/// Number of fences to search on both sides of a segment's expected position.
+/// Number of fences to search on each side of a segment's expected position.
 const FENCES_AROUND: usize = 64;
 
 /// The indices of a drawer's first cell and first row; the shifts and masks that turn a fingerprint into the index of a

@@ -166,7 +166,7 @@ impl Signer {
         Ok(columns(py, self.of_texts(py, &texts, Recipe::signature)?))
     }
 
-    /// Return what `signatures` returns, for normalised texts; see `of_codes`.
+    /// Like `signatures`, but for normalised texts; see `of_codes`.
     fn signatures_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -181,7 +181,7 @@ impl Signer {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::shingles)?))
     }
 
-    /// Return what `shingles` returns, for normalised texts; see `of_codes`.
+    /// Like `shingles`, but for normalised texts; see `of_codes`.
     fn shingles_of_codes<'py>(
         &self,
         py: Python<'py>,
@@ -196,7 +196,7 @@ impl Signer {
         Ok(feature_columns(py, self.of_texts(py, &texts, Recipe::features)?))
     }
 
-    /// Return what `features` returns, for normalised texts; see `of_codes`.
+    /// Like `features`, but for normalised texts; see `of_codes`.
     fn features_of_codes<'py>(
         &self,
         py: Python<'py>,

@@ -137,7 +137,7 @@ impl Page {
         self.has >> kind & 1 == 1
     }
 
-    /// Returns whether there is any letter, mark or digit.
+    /// Returns whether there are any letters, marks or digits.
     pub fn has_letters(&self) -> bool {
         [HAN, OTHER_HAN, SPACED, UNSPACED].iter().any(|&kind| self.has(kind))
     }

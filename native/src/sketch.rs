@@ -1,4 +1,4 @@
-//! Sketches: 64 one-bit min-hashes of the shingles of a text.
+//! Sketches: 64 one-bit min-hashes of a text's shingles.
 
 use crate::hash::mix;
 

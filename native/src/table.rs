@@ -12,7 +12,7 @@ pub struct WordTable {
 }
 
 impl WordTable {
-    /// Args: the hashes of words with their numbers, of which the last is used if hashes are equal; the number of all
+    /// Args: the hashes of words with their numbers (if hashes are equal, the last number is used); the number of all
     /// other words.
     pub fn new(mut words: Vec<(u64, f64)>, missing: f64) -> Self {
         words.reverse();

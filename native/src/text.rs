@@ -18,7 +18,7 @@ pub const TOO_SHORT: u8 = 2;
 /// The caller has to normalise the text.
 pub const UNREAD: u8 = 3;
 
-/// Minimum number of occurrences of a name that repeats.
+/// Minimum number of occurrences for a name to be treated as repeated.
 const OFTEN: u32 = 4;
 /// A word is treated as a name if its text has at most this many distinct features per occurrence of the word. The
 /// first limit applies if another word occurs equally often, the second in any case.
@@ -347,7 +347,7 @@ impl Recipe {
             return;
         }
         let most = |count: u32| rounded(rarities.key_weight(self.word_unit, u8::MAX, count));
-        // A pair occurs at most as often as either of its words, and it may be heavier the more often it occurs.
+        // A pair occurs at most as often as either of its words, and the more often it occurs, the heavier it may be.
         let is_some = |count: &u32| is_listed || heaviest.may_have(most(*count));
         let often = (1..MOST_OFTEN).find(is_some).unwrap_or(MOST_OFTEN);
         numbers.clear();

@@ -1,11 +1,11 @@
 """Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load`.
 
 Compares the commands `bulk-load` and `spark bulk-load` with `add_many` of an exclusive writer, as `ingest` with
-`exclusive=yes` uses it, and with happybase `batch()`, which puts the same rows. The commands run from a file of ids and
-fingerprints to the last register in the table, each in a separate process, including Spark's start. The other two add
-only the first documents, in batches of 10,000. All load into tables of ten regions on the same server, in turns; rates
-are medians. For `bulk-load` it also prints the memory of all its processes except HBase's own, the bytes per row, and
-the time of a query before and after a major compaction.
+`exclusive=yes` uses it, and with happybase `batch()`, which puts the same rows. Each command is timed in a separate
+process, from a file of ids and fingerprints to the last register in the table, including Spark's start. The other two
+add only the first documents, in batches of 10,000. All load into tables of ten regions on the same server, in turns;
+rates are medians. For `bulk-load` it also prints the memory of all its processes except HBase's own, the bytes per row,
+and the time of a query before and after a major compaction.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tests.support.programs import (
 )
 
 SEED = 41
-SIZE = 1_000_000  # with fewer documents the programs' start takes most of the time
+SIZE = 1_000_000  # with fewer documents, starting the programs takes most of the time
 ROUNDS = 3
-SLOW_DOCUMENTS = 20_000  # for the two others, per round
+SLOW_DOCUMENTS = 20_000  # per round, for the other two
 BATCH = 10_000
 QUERIES = 500
 KIB, MIB = 1 << 10, 1 << 20

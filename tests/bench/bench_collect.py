@@ -1,9 +1,9 @@
 """What `collect` reads and costs on a real HBase: `python -m tests.bench.bench_collect [--large]`.
 
 Uses tables of ten regions, filled by `bulk-load`. In a small and a large table, documents are removed and moved, and
-their leftovers are collected at once, because the required age is passed in. The region server counts the rows read
-for that (the table's readRequestCount in JMX), which would show a cost that grows with the table. Also measures the
-cost of the log: batches of adds, moves and removals with and without it, in turns on one table.
+their leftovers are collected at once, with a required age of 0. The region server counts the rows read for this (the
+table's readRequestCount in JMX), so a cost that grows with the table would show. Also measures the cost of the log:
+batches of adds, moves and removals with and without it, in turns on one table.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SMALL, SIZE, LARGE = 25_000, 200_000, 1_000_000
 REMOVED = 10_000
 FEW = 1_000
 METRICS_S = 0.5  # the interval in which the server updates its metrics
-SETTLED_S = 12.0  # until its JMX shows them
+SETTLED_S = 12.0  # until JMX shows the new metrics
 ROUNDS, BATCH, WARM_UPS = 7, 2_000, 2
 LAYOUT = Layout.parse("10")
 
@@ -100,7 +100,7 @@ def remove(store: HBaseStore, ids: Sequence[str]) -> None:
 def measure(
     store: HBaseStore, counters: Counters, cores: Cores, table: str, what: str, leave: Callable[[], object]
 ) -> float:
-    """Make leftovers and collect them; print and return how many rows were read per entry of the log."""
+    """Make leftovers and collect them; print and return how many rows were read per log entry."""
     took_s = seconds(leave)
     before, began, began_cores_s = counters.reads(table), time.perf_counter(), cores.seconds()
     report = store.collect()

@@ -1,7 +1,7 @@
 """Many different documents in one cluster: `python -m tests.bench.bench_crowds [--large] [--store URL]`.
 
 Runs `hsimhash dedup` on n documents made from one page, each with up to three words replaced, and on n unrelated ones,
-in separate processes. Time may grow with n, but not with its square. A part of the clusters is compared with brute
+in separate processes. Time may grow with n, but not with its square. Some of the clusters are compared with brute
 force. `--large` adds 1,000,000 documents, half of them in ten clusters. With a store, it measures claims and queries
 instead, in an index of n near signatures with one key; the index is dropped at the end.
 """
@@ -66,7 +66,7 @@ def dedup_s(path: Path, out: Path) -> float:
 
 
 def is_plain(path: Path, out: Path) -> bool:
-    """Whether the first documents' clusters equal those of all their pairs; a stream decides by signatures alone."""
+    """Whether the first documents' clusters equal those of all their pairs; in a stream, signatures alone decide."""
     lines = path.read_text().splitlines(keepends=True)[:COMPARED]
     given = "".join(lines).encode()
     subprocess.run(command("-", out, "--fit", "off"), input=given, check=True, stdout=subprocess.DEVNULL)

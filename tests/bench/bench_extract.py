@@ -2,7 +2,7 @@
 
 Each article appears on pages of several sites, made from templates. Measures recall and precision of pairs of pages
 with the same article within k bits, by their main texts and by all their text, and the cost of each. Then does the same
-on page styles for which the extraction was not tuned, and compares with plain trafilatura. Finally ingests the same
+on page styles that the extraction was not tuned for, and compares with plain trafilatura. Finally ingests the same
 pages from a web archive and from Parquet; both must make the same index.
 """
 

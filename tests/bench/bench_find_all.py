@@ -3,7 +3,7 @@
 Each contestant is a separate process that reads a file of decimal fingerprints and writes one of pairs: ours; PyPI
 `simhash-pybind` with input and output in Python; and simhash-cpp's own program if `SIMHASH_CPP` names its binary. They
 run in turns; times are medians over the rounds, ratios medians of the rounds' ratios. Answers are compared. A measured
-peak of memory is at least that of this process, because a new process begins with it.
+memory peak is never below that of this process, because a new process starts with it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The speed of making fingerprints: `python -m tests.bench.bench_fingerprint [--data DIR] [--documents N]`.
 
 One process: CPU time per document, with contestants in turns; medians over the rounds. Several processes: wall time
-from the first result to the last, so that their start does not count. Import: wall time of a fresh interpreter.
+from the first result to the last, so that their startup does not count. Import: wall time of a fresh interpreter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.programs import data_file, in_turns, median_ratio, options, p
 CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")
 ENGLISH = "plag-articles"
 CHARACTERS = 930
-HAN_SHARE = 0.6  # the least share in a Chinese text
+HAN_SHARE = 0.6  # the minimum share in a Chinese text
 TOP = 100
 ROUNDS = 7
 PLAIN_DOCUMENTS = 60  # per round; peers take milliseconds per document

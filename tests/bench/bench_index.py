@@ -1,13 +1,14 @@
 """Queries against peers: `python -m tests.bench.bench_index [--large] [--data DIR]`.
 
 Contestants: hsimhash on LMDB, layouts 10 and 4; faiss `IndexBinaryMultiHash`, in memory with one thread, which has
-positions instead of ids; PyPI `simhash`'s index; brute force in numpy. All get the same queries in turns, every other
-one with a match, and new ones in each round. Times are medians over the rounds, ratios medians of the rounds' ratios.
-hsimhash and faiss first answer 100,000 other queries, so that a process that has just mapped its index is not compared
-with one that has just built its index in memory. If half of the queries have matches, the times have two modes and the
-median lies between them, so the median of each is also printed. So are batches in which all queries have a match, and
-the time of LMDB's own calls for as many documents, without further work. Answers are compared. With a million documents
-greater distances are also measured; faiss then flips a bit of each of its four hashes, which is exact up to 7 bits.
+positions instead of ids; PyPI `simhash`'s index; brute force in numpy. All get the same queries in turns; every other
+query has a match, and each round has new queries. Times are medians over the rounds, ratios medians of the rounds'
+ratios. hsimhash and faiss first answer 100,000 other queries, so that a process that has just mapped its index is not
+compared with one that has just built its index in memory. If half of the queries have matches, the times have two modes
+and the median lies between them, so the median of each is also printed. So are batches in which all queries have a
+match, and the time of LMDB's own calls for as many documents, without further work. Answers are compared. With a
+million documents greater distances are also measured; faiss then flips a bit of each of its four hashes, which is exact
+up to 7 bits.
 """
 
 from __future__ import annotations
@@ -191,7 +192,8 @@ def batch_us(ask: Callable[[np.ndarray], object], queries: np.ndarray) -> float:
 def bare_us(index: HSimIndex, other: HSimIndex, queries: Numbers) -> float:
     """Return the time per query of LMDB's calls alone: a listing and a register for each match.
 
-    The matches come from another index, so that these rows are not in the processor's caches more than for a query.
+    The matches come from another index, so these rows are no more likely to be in the processor's caches than during a
+    query.
     """
     matches = [match for found in other.query_many(queries, max_distance=K) for match in found]
     listed = sorted(match.fingerprint.to_bytes(8, "big") for match in matches)
@@ -264,7 +266,7 @@ class Race:
             print_bar(f"{title}: {name}, {ours}, µs", statistics.median(self.columns[name][ours]), at_most=most)
 
     def print_matching(self, ours: Sequence[Hsimhash], title: str) -> None:
-        """Print the times of batches with matches, the part of LMDB's own calls, and the default layout's bar."""
+        """Print the times of batches with matches, the time of LMDB's own calls, and the default layout's bar."""
         for one, other in zip(ours, reversed(ours), strict=True):
             asked = [queries[: 2 * BATCH : 2] for queries in self.rounds]
             bare = statistics.median(bare_us(one.index, other.index, queries) for queries in asked)

@@ -156,7 +156,7 @@ def print_bars(one: Ingested, rate: float, at_least: float, title: str) -> None:
     print_bar(f"{title}: documents/s, end to end", rate, at_least=at_least)
     print_bar(f"{title}: peak memory, MiB", one.peak_bytes / MIB, at_most=1024)
     print_bar(f"{title}: bytes written / the index's file", one.written_bytes / index["file_bytes"], at_most=5)
-    print_bar(f"{title}: `drawers` bytes a drawer row", index["drawers_bytes"] / index["drawer_rows"], at_most=45)
+    print_bar(f"{title}: bytes a document", index["file_bytes"] / index["documents"], at_most=200)
 
 
 def usual(folder: Path) -> None:

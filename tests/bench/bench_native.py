@@ -1,12 +1,12 @@
-"""How fast hsimhash-native signs, against numpy: `python -m tests.bench.bench_native [--data DIR] [--documents N]`.
+"""The speed of hsimhash-native against numpy: `python -m tests.bench.bench_native [--data DIR] [--documents N]`.
 
-Texts have 2 KB of UTF-8, from sentences of labelled sets. Measures the CPU time per text in one thread, numpy and
-native in turns, as medians over the rounds; and the wall time of a stream with one and with two threads.
+Each text is 2 KB of UTF-8, made of sentences from labelled sets. Measures the CPU time per text in one thread, numpy
+and native in turns, as medians over the rounds; and the wall time of a stream with one and with two threads.
 
-Then compares with MinHash libraries in Rust, on both languages half and half: rensa with 128 permutations, whose
-shingles must be found in Python, and gaoya with 125 hashes in 25 bands, which finds them itself. Finally compares
-`hsimhash dedup` of a file, with its report, with the shortest scripts for the two (`rust_minhash.py`): whole commands
-on all cores.
+Then compares with MinHash libraries in Rust, with half of the texts in each language: rensa with 128 permutations,
+whose shingles must be found in Python, and gaoya with 125 hashes in 25 bands, which finds them itself. Finally compares
+`hsimhash dedup` of a file, including its report, with the shortest scripts that use the two (`rust_minhash.py`): whole
+commands on all cores.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def print_peers(texts: Sequence[str]) -> None:
 
 
 def write_job(path: Path, texts: Sequence[str]) -> None:
-    """Write documents; every tenth is an earlier one without its end."""
+    """Write documents; every tenth is an earlier one with its end cut off."""
     with path.open("w", encoding="utf-8") as file:
         for number, text in enumerate(texts):
             text = texts[number // 2][:-100] if number % 10 == 9 else text

@@ -3,7 +3,7 @@
 Every method gets the same texts, 23 sets in three families, and returns pairs. A pair is right if both texts have the
 same label; all pairs with the same label are to be found. Our own methods are `hsimhash dedup`; text-dedup and
 datatrove run with their defaults; MinHash is datasketch's, with the shingles of exact Jaccard. A method with a range of
-cutoffs gets the one with the best mean F1 of the family, which cannot be known without labels.
+cutoffs gets the one with the best mean F1 for the family, which cannot be known without labels.
 
 `--score precision` or `recall` prints these instead of F1; `--csv` writes all three. `--plot` draws the means.
 """
@@ -30,7 +30,7 @@ FAMILIES = {
     "3": (),
 }
 COUNTS, SHARES = ("found", "right", "wanted"), ("precision", "recall", "f1")
-SHADES = ("#1b4965", "#5fa8d3", "#bee9e8"), ("#7f4f24", "#dda15e", "#f1dca7")  # of our own bars, of others; by family
+SHADES = ("#1b4965", "#5fa8d3", "#bee9e8"), ("#7f4f24", "#dda15e", "#f1dca7")  # of our bars and the others; by family
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """What sketches and keys add: `python -m tests.bench.bench_signatures [--data DIR]`.
 
-Measures precision, recall and F1 of all pairs within k bits, for `auto-2`, `auto-3` and PyPI `simhash`; for ours also
-restricted to pairs with similar sketches, and extended by pairs that share a key. Then measures false pairs among
-unrelated texts, texts in traditional characters, and how many edited pages are found, by kind of edit. `auto-3` uses
-weights of general text.
+Measures precision, recall and F1 of all pairs within k bits, for `auto-2`, `auto-3` and PyPI `simhash`; ours are also
+measured with only the pairs that have similar sketches, and with the pairs that share a key added. Then measures false
+pairs among unrelated texts, texts in traditional characters, and how many edited pages are found, by kind of edit.
+`auto-3` uses weights of general text.
 
 A pair of labelled texts is right if both are in the same cluster. *Far* pairs are found pairs with a Jaccard similarity
 below .3 (the sets list all pairs above). Pages to edit have at least 300 words or 800 characters; each is from a

@@ -1,4 +1,4 @@
-"""PyPI `simhash` in its usual form, with which several benchmarks compare."""
+"""PyPI `simhash` in its usual form, which several benchmarks compare with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simhash import Simhash
 
 
 class PypiSimhash(Simhash):  # type: ignore[misc]
-    """PyPI `simhash` 2.1.2, fixed for numpy 2, with which a weight above 255 overflows its uint8 arrays."""
+    """PyPI `simhash` 2.1.2, fixed for numpy 2, where a weight above 255 overflows its uint8 arrays."""
 
     @staticmethod
     def _bitarray_from_bytes(packed: bytes) -> NDArray[np.int64]:

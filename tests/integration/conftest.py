@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def own_hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
-    """The shared server. Tests may start more gateways of it; to break the server itself, start your own."""
+    """The shared server. Tests may start more gateways for it; a test that breaks the server must start its own."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -115,7 +115,7 @@ def redis_server(_redis_of_worker: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    """A plain client of that server."""
+    """A plain client for that server."""
     import redis
 
     with closing(redis.Redis(port=redis_server.port)) as client:

@@ -349,7 +349,7 @@ def test_a_gateway_that_is_killed_and_comes_back(own_hbase: HBaseServer, table: 
         begin = time.monotonic()
         with pytest.raises(StoreUnavailableError, match=rf"deadline of 2 s.*127\.0\.0\.1:{served.port}.*refused"):
             gateway.scan([(row, row + b"\x00")])
-        assert time.monotonic() - begin < 60  # of patience's 120
+        assert time.monotonic() - begin < 60  # far below the 120 s of `patient`
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(scanned, patient, [(row, row + b"\x00")])
             own_hbase.start_gateway(served.name)
@@ -396,7 +396,7 @@ def test_other_transports_and_protocols(
         with pytest.raises(StoreUnavailableError) as refused:
             opened(served.port, table, ANSWER)
         assert f"a Thrift{idl[-1]} gateway" in str(refused.value)
-        advised = str(refused.value).partition("write ")[2].split("&timeout")[0]
+        advised = str(refused.value).partition("; use ")[2].split("&timeout")[0]
         assert advised == f"hbase://127.0.0.1:{served.port}/default:{table}?{options}"
         with opened(served.port, table, f"{options}&{PATIENCE}") as gateway:
             put_rows(gateway, [row])
@@ -411,7 +411,7 @@ HTTP = {"hbase.regionserver.thrift.http": "true"}
 @pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
 def test_http_mode(own_hbase: HBaseServer, table: str, idl: str) -> None:
     with own_hbase.gateway(idl, settings=HTTP) as served:
-        with pytest.raises(StoreUnavailableError, match=rf"over HTTP; write hbase\+http://127\.0\.0\.1:{served.port}/"):
+        with pytest.raises(StoreUnavailableError, match=rf"over HTTP; use hbase\+http://127\.0\.0\.1:{served.port}/"):
             opened(served.port, table, ANSWER)
         use_over_http(f"hbase+http://127.0.0.1:{served.port}/{table}?{PATIENCE}")
 
@@ -450,7 +450,7 @@ def test_http_mode_with_tls(own_hbase: HBaseServer, table: str, keystore: tuple[
         use_over_http(f"hbase+https://localhost:{served.port}/{table}?ca={certificate}&{PATIENCE}")
         with pytest.raises(StoreUnavailableError, match="set ca=FILE to its CA certificate"):
             open_gateway(Address.parse(f"hbase+https://localhost:{served.port}/{table}"))
-        with pytest.raises(StoreUnavailableError, match=r"requires TLS; write hbase\+https://"):
+        with pytest.raises(StoreUnavailableError, match=r"requires TLS; use hbase\+https://"):
             opened(served.port, table, ANSWER)
 
 
@@ -458,8 +458,8 @@ def test_wrong_ports_are_named(own_hbase: HBaseServer, table: str) -> None:
     ports = own_hbase.environment()
     for name, message in (
         ("HBASE_ZOOKEEPER_PORT", "is ZooKeeper; use the port of a Thrift gateway"),
-        ("HBASE_MASTER_PORT", "HBase's own RPC there; use the port of a Thrift gateway"),
-        ("HBASE_REGIONSERVER_PORT", "HBase's own RPC there; use the port of a Thrift gateway"),
+        ("HBASE_MASTER_PORT", "HBase's own RPC on this port; use the port of a Thrift gateway"),
+        ("HBASE_REGIONSERVER_PORT", "HBase's own RPC on this port; use the port of a Thrift gateway"),
     ):
         with pytest.raises(StoreUnavailableError, match=message):
             opened(int(ports[name]), table, ANSWER)

@@ -78,7 +78,7 @@ def test_a_crowded_fingerprint_is_worked_off(store: str) -> None:
         index.remove(ids[0])
         assert collector.collect() == CollectReport(1, 1 + DRAWERS + 1, 0)
         assert index.check().leftovers == 0
-        assert log_rows(collector) == 1  # the removed registers, still to be forgotten
+        assert log_rows(collector) == 1  # the removed registers, which must still be forgotten
 
 
 def test_the_command_reads_the_log_and_repair_works_it_off(store: str) -> None:

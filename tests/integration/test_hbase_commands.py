@@ -23,6 +23,8 @@ from tests.support.command_line import assert_status_names_a_crowd, run
 from tests.support.hbase_server import Gateways, HBaseServer, free_ports
 from tests.test_ingest_fit import assert_a_killed_ingest_ends_as_an_undisturbed_one
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")  # `check` writes a job folder below the working folder
+
 
 @pytest.fixture
 def store(stores: tuple[str, str]) -> str:
@@ -59,12 +61,21 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     assert [line[:4] for line in again] == ["= ok"] * 5
     other = run("create-table", "--store", store, "--layout", "10")
     assert other.exit_code == 5
-    assert 'layout.name: the index has "4", requested "10"' in other.stderr
+    assert "layout: the index has 4, requested 10" in other.stderr
     longer = run("create-table", "--store", store, "--layout", "4", "--ttl", "2d", "--dry-run")
     assert "~ alter family f: TTL is 86400, expected 172800" in longer.stdout
     assert f"alter 'default:{Address.parse(store).table}', {{NAME => 'd', TTL => '172800'}}" in longer.stderr
+    assert longer.exit_code == 5
+    assert "then run this command again" in longer.stderr
+    for option in ("--compression", "none"), ("--family-option", "IN_MEMORY=false"), ("--ttl", "2d"):
+        assert run("create-table", "--store", store, "--layout", "4", *option).exit_code == 5, option
+    for options in ((), ("--ttl", "1d"), ("--compression", "gz")):
+        same = run("create-table", "--store", store, "--layout", "4", *options, "--dry-run")
+        assert same.exit_code == 0, options
+        assert re.search(r"= ok family f: .*TTL=86400, .*COMPRESSION=GZ", same.stdout)
     dropped = run("drop-table", "--store", store, "--yes")
     assert dropped.exit_code == 0
+    assert "wait 20 minutes or restart the gateways" in dropped.stderr
     assert f"in hbase shell: snapshot 'default:{Address.parse(store).table}', '" in dropped.stderr.splitlines()[0]
     for command in ("drop-table", "--yes"), ("doctor",), ("describe",):
         assert run(*command, "--store", store).exit_code == 5
@@ -74,7 +85,9 @@ def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
     with open_gateway(Address.parse(store)) as gateway:
         make_table(gateway, TableSettings(family_options=(("BLOCKSIZE", "65536"),)))
     assert "+ create record" in done("create-table", "--store", store, "--dry-run")
-    assert run("doctor", "--store", store).exit_code == 5
+    without = run("doctor", "--store", store)
+    assert without.exit_code == 5
+    assert "settings" not in without.stdout
     result = run("create-table", "--store", store)
     assert result.exit_code == 0
     assert "wrote the index's record" in result.stderr
@@ -124,12 +137,56 @@ def test_a_table_of_others_that_has_the_same_families_is_left_alone(
         for url in stores:
             dropped = run("drop-table", "--yes", "--store", url)
             assert dropped.exit_code == 1
-            assert f"not its record; to delete the table, in hbase shell: disable 'default:{table}'" in dropped.stderr
+            assert f"an index record; to delete the table, in hbase shell: disable 'default:{table}'" in dropped.stderr
         plain.disable_table(table)
     for url in stores:
         assert run("drop-table", "--yes", "--store", url).exit_code == 4
     with open_gateway(Address.parse(stores[0])) as gateway:
         assert gateway.exists()
+
+
+@pytest.mark.parametrize("family", ["d", "f"])
+def test_a_table_with_rows_of_others_does_not_become_an_index(
+    hbase: Gateways, table: str, stores: tuple[str, str], family: str
+) -> None:
+    with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
+        plain.create_table(table, {"d": {}, "f": {}, "i": {}})
+        plain.table(table).put(b"r1", {f"{family}:a": b"mine"})
+        for url in stores:
+            refused = run("create-table", "--store", url)
+            assert refused.exit_code == 5
+            assert "it has rows, but does not have an index record; choose another table name" in refused.stderr
+            for command in ("status", "describe", "check", "doctor"):
+                ended = run(command, "--store", url)
+                assert ended.exit_code == 5, command
+                assert "does not have an index record; choose another table name" in ended.stdout + ended.stderr, (
+                    command
+                )
+                assert "create one" not in ended.stdout + ended.stderr, command
+        assert plain.table(table).row(b"r1") == {f"{family}:a".encode(): b"mine"}
+
+
+def test_leftovers_are_harmless_and_collect_deletes_them_later(store: str) -> None:
+    done("create-table", "--store", store)
+    with HSimIndex.open(store) as index:
+        index.add_many([1, 2, 3], ["a", "b", "c"])
+        for doc_id in "abc":
+            index.remove(doc_id)
+    checked = run("check", "--store", store)
+    assert checked.exit_code == 0
+    assert "leftovers are harmless; run 'hsimhash collect' to delete those that are old enough" in checked.stderr
+    collected = run("collect", "--store", store)
+    assert collected.exit_code == 0
+    assert "nothing to delete; a later run deletes leftovers that are too recent now" in collected.stderr
+
+
+def test_commands_report_or_skip_the_rows_of_others_in_an_index(hbase: Gateways, store: str) -> None:
+    done("create-table", "--store", store)
+    with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
+        plain.table(Address.parse(store).table).put(b"r1", {"f:a": b"mine"})
+    assert json.loads(done("status", "--store", store, "--json"))
+    checked = run("check", "--store", store)
+    assert "does not belong in row 7231" in checked.stdout + checked.stderr
 
 
 def test_an_index_that_is_disabled_or_lacks_its_record_can_be_dropped(hbase: Gateways, store: str) -> None:
@@ -139,7 +196,7 @@ def test_an_index_that_is_disabled_or_lacks_its_record_can_be_dropped(hbase: Gat
         plain.disable_table(Address.parse(store).table)
     dropped = run("drop-table", "--yes", "--store", store)
     assert dropped.exit_code == 0, dropped.stderr
-    assert "'hsimhash check --repair' before use" in dropped.stderr
+    assert "'hsimhash check --repair' first" in dropped.stderr
 
 
 def test_a_missing_namespace_is_planned(hbase: Gateways) -> None:
@@ -156,8 +213,13 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(stores: tuple[str,
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "--print-commands" in refused.stderr
     assert "--allow-plain" in refused.stderr
+    planned = run("create-table", "--store", store, "--dry-run")
+    assert (planned.exit_code, planned.stderr) == (1, refused.stderr)
+    assert "+ create record" in planned.stdout
+    planned = run("create-table", "--store", store, "--dry-run", "--allow-plain")
+    assert (planned.exit_code, "creates a plain table" in planned.stderr) == (0, True)
     assert run("describe", "--store", store).exit_code == 5
-    assert "created a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
+    assert "creates a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
     assert "does not report their settings" in done("describe", "--store", store)
     told = done("doctor", "--store", store, "--write")
     assert "responds as Thrift1" in told

@@ -21,7 +21,7 @@ from tests.support.hbase_tables import new_table, table_url
 from tests.support.hfile_reader import HFile
 
 HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
-STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # more than 109,306 rows of one family in a region
+STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # enough for more than 109,306 rows of one family in a region
 
 
 def read(path: Path) -> list[KeyValue]:

@@ -82,7 +82,7 @@ def doctor(url: str) -> dict[str, tuple[str, str]]:
 
 
 def says(url: str, name: str) -> str:
-    """A check's message; empty as long as the server does not have metrics."""
+    """A check's message; empty until the server has metrics."""
     return doctor(url).get(name, ("", ""))[1]
 
 

@@ -127,8 +127,8 @@ def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:
     Path("full", "file").write_text("")
     for options, message in (
         (("--output", "full"), "full is not empty and does not contain an export"),
-        (("--output", "-"), "name their folder with --output"),
-        (("--output", "new", "--overwrite"), "--shards does not overwrite files"),
+        (("--output", "-"), "pass a folder with --output"),
+        (("--output", "new", "--overwrite"), "--shards cannot be combined with --overwrite"),
     ):
         result = run("export", "--store", store, "--shards", "2", *options)
         assert result.exit_code != 0

@@ -151,7 +151,7 @@ def test_sasl_in_each_layer(secure: SecureServer, idl: str, qop: str) -> None:
     gateway = started(secure, idl, {"hbase.thrift.security.qop": qop})
     place = f"hbase://localhost:{gateway.port}/t-{uuid.uuid4().hex}?timeout=60s"
     use(f"{place}&auth=kerberos&qop={qop}", secure)
-    with pytest.raises(StoreUnavailableError, match=r"requires Kerberos; write hbase://.*auth=kerberos"):
+    with pytest.raises(StoreUnavailableError, match=r"requires Kerberos; use hbase://.*auth=kerberos"):
         open_gateway(Address.parse(place.replace("60s", "2s")))
     with pytest.raises(StoreUnavailableError, match="nosuch@localhost"):
         open_gateway(Address.parse(f"{place}&auth=kerberos&service=nosuch"))

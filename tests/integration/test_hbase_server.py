@@ -1,4 +1,4 @@
-"""The server that the integration tests and the container share: it answers, breaks, ends, comes back."""
+"""The server that the integration tests and the container share: it answers, fails, ends and comes back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_killed_server_kept_its_rows_and_ends_with_its_killed_user(tmp_path: P
             server.start()
             assert ids_in(store) == ["seven"]
             server.kill_gateway("thrift2")
-            server.start()  # starts what is missing although the master runs
+            server.start()  # starts what is missing even though the master is running
             assert ids_in(store) == ["seven"]
         finally:
             user.kill()

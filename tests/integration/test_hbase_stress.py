@@ -1,4 +1,4 @@
-"""The short forms of `make stress-hbase`, and tests that they would detect what they look for."""
+"""The short forms of `make stress-hbase`, and tests that these would detect what they look for."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -52,13 +53,18 @@ def test_a_table_is_made_once_and_dropped(url: str) -> None:
     assert "already exists" in again.stderr
     other = run("create-table", "--store", url, "--layout", "4")
     assert other.exit_code == 5
-    assert "layout.blocks" in other.stderr
+    assert "layout: the index has 10, requested 4" in other.stderr
     assert run("create-table", "--store", url, "--ttl", "90d").exit_code == 2
     assert run("drop-table", "--store", url, "--yes").exit_code == 0
     gone = run("describe", "--store", url)
     assert gone.exit_code == 5
     assert "no index at postgresql://" in gone.stderr
-    assert run("drop-table", "--store", url, "--yes").exit_code == 5
+    dropped = run("drop-table", "--store", url, "--yes")
+    assert dropped.exit_code == 5
+    assert "create" not in dropped.stderr
+    command = " ".join(gone.stderr.split()).rpartition('create one with "hsimhash ')[2].rstrip('"')
+    assert run(*shlex.split(command)).exit_code == 0
+    assert run("drop-table", "--store", url, "--yes").exit_code == 0
 
 
 def test_the_printed_statements_make_the_same_index(postgresql: PostgresqlServer, url: str) -> None:

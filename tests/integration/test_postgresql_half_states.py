@@ -78,7 +78,7 @@ STATES = {
     "a layout that is none": ("UPDATE {0}_record SET value = '3' WHERE name = 'layout'", "drop-table"),
     "one more column": ("ALTER TABLE {0} ADD COLUMN note text", ""),
     "one more column of the record": ("ALTER TABLE {0}_record ADD COLUMN note text", ""),
-    "no documents' rows": ("TRUNCATE {0}", ""),
+    "no documents' rows": ("TRUNCATE {0}", "check --repair"),
     "no fingerprints' rows": ("TRUNCATE {0}_fingerprints", "check --repair"),
     **{
         f"no index {name}": (f"DROP INDEX {{0}}_{name}", "check --repair")

@@ -1,4 +1,4 @@
-"""What users with few privileges can do: as the page says, as `doctor` says, and what the error messages say."""
+"""What users with few privileges can do, according to the page and to `doctor`, and which error messages they get."""
 
 from __future__ import annotations
 

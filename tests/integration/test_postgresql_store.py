@@ -256,7 +256,7 @@ def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, t
     assert load.merge(Observer(stop=lambda: next(asked))) is None
     assert 0 < store.count() < 500
     report = store.check()
-    assert (report.problems, "is missing" in report.examples[0]) == (5, True)  # the indexes: four drawers, the listings
+    assert (report.problems, "is missing" in report.examples[0]) == (5, True)  # indexes of four drawers, of listings
     for page in store.walk():
         for document in page:
             near = store.view().near(RECORD.layout.prefixes(document.fingerprint), document.signature, 0)
@@ -304,7 +304,7 @@ def test_describe_counts_the_drawer_rows_that_check_counts(
 ) -> None:
     rng = np.random.default_rng(1)
     words = rng.integers(1, 2**64, (3, 4_000), np.uint64)
-    words[:, 3_000:] = words[:, :1_000]  # as many documents with a signature that another one has
+    words[:, 3_000:] = words[:, :1_000]  # these documents have the signatures of the first ones
     signatures = Signatures(*words, np.zeros(4_000, np.uint8))
     with HSimIndex.create(url, layout="4", profile=profile) as index:
         index.add_many(signatures, [str(number) for number in range(4_000)])
@@ -391,7 +391,7 @@ def test_who_may_not_write_is_told_so(postgresql: PostgresqlServer, url: str, st
         assert opened.count() == 0
         with pytest.raises(HsimhashError, match="grant it"):
             put(opened, ("a", 5))
-    with open_store(with_user(url, "standby")) as opened, pytest.raises(StoreUnavailableError, match="is it a standby"):
+    with open_store(with_user(url, "standby")) as opened, pytest.raises(StoreUnavailableError, match="is a standby"):
         put(opened, ("a", 5))
     with pytest.raises(StoreUnavailableError, match="raise max_connections"):
         open_store(with_user(url, "few"))
@@ -541,7 +541,7 @@ def test_an_interrupt_ends_a_connection_that_is_being_opened() -> None:
 
 @contextmanager
 def within(limit_s: float) -> Iterator[None]:
-    """Fail the test if the block takes longer; the limits are far above what it takes on an idle machine."""
+    """Fail the test if the block takes longer; the limits are far above the time it takes on an idle machine."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < limit_s

@@ -1,4 +1,4 @@
-"""The commands of the page on HBase, run exactly as written except for the address."""
+"""The commands on the HBase page, run exactly as written except for the address."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_an_index_is_made_met_again_refused_to_others_and_dropped(url: str, redi
     assert "already exists with layout 10" in run("create-table", "--store", url).stderr
     other = run("create-table", "--store", url, "--layout", "4")
     assert other.exit_code == 5
-    assert 'layout.name: the index has "10", requested "4"' in other.stderr
+    assert "layout: the index has 10, requested 4" in other.stderr
     assert run("create-table", "--store", url, "--regions", "4").exit_code == 2
     facts = json.loads(done("describe", "--store", url, "--json"))
     assert (facts["documents"], facts["persistence"], facts["eviction"]) == (0, "none", "noeviction")
@@ -58,6 +58,7 @@ def test_an_index_is_made_met_again_refused_to_others_and_dropped(url: str, redi
         missing = run(*command, "--store", url)
         assert missing.exit_code == 5
         assert "no index at" in missing.stderr
+        assert (f"hsimhash create-table --store '{url}'" in missing.stderr) == (command[0] == "describe")
 
 
 def test_documents_are_ingested_explained_checked_exported_and_ingested_again(
@@ -202,7 +203,7 @@ def test_a_password_in_the_environment_opens_the_store_of_every_command_and_is_s
             done = run(*command, environment=given)
             assert done.exit_code == 0, done.output
             wrong = run(*command, environment={**given, "HSIMHASH_REDIS_PASSWORD": "sesame wrong"})
-            assert "refuses the password" in wrong.output
+            assert "rejected the user or password" in wrong.output
             assert "sesame" not in done.output + wrong.output
         assert all(b"sesame" not in path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file())
 

@@ -123,7 +123,7 @@ def test_calls_whose_connection_ends_in_the_middle_are_made_again(
 
 
 class LosingProxy(LocalServer):
-    """Ends the connection at the first try of each write and each kind of read, before or after Redis does it."""
+    """Ends the connection at the first try of each write and each kind of read, before or after Redis executes it."""
 
     def __init__(self, port: int, *, is_done: bool) -> None:
         super().__init__()

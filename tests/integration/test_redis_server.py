@@ -302,7 +302,7 @@ def test_a_full_server_and_a_replica_refuse_writes_and_answer_queries(
             client.config_set("maxmemory", "0")
             client.replicaof("127.0.0.1", redis_server.port)
             with open_store(server.url()) as other, pytest.raises(StoreUnavailableError, match="read-only replica"):
-                other.insert([b"b"], Signatures.of([5]), np.array([7], np.int64))  # at once: `other` never wrote there
+                other.insert([b"b"], Signatures.of([5]), np.array([7], np.int64))  # fails at once: `other` never wrote
 
 
 def test_a_query_ends_in_the_time_allowed_and_a_write_waits_for_a_server_that_hangs(tmp_path: Path) -> None:

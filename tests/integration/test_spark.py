@@ -51,6 +51,7 @@ from hsimhash.spark.fitting import fit_files, fitted_to_files
 from hsimhash.spark.near_pairs import PAIR_LIMITS
 from hsimhash.store.conformance.random_calls import packed_key
 from tests.support.command_line import PROGRAM
+from tests.support.effort import tries
 from tests.support.fingerprint_sets import (
     Numbers,
     crowded_signatures,
@@ -232,7 +233,7 @@ def test_json_lines_are_rejected_as_on_one_machine(spark: SparkSession, tmp_path
         ("auto-2", ("newest:date", "longest", "https"), "components", None),
         ("auto-3", ("newest:date", "longest", "https"), "star", None),
         ("auto-3", ("highest:score", "last"), "components", 4),
-    ],
+    ][:: tries(1, 3)],
 )
 def test_dedup_gives_the_answers_of_one_machine(
     spark: SparkSession, tmp_path: Path, name: str, keep: tuple[str, ...], method: str, most: int | None, at_once: int
@@ -262,8 +263,10 @@ def test_dedup_gives_the_answers_of_one_machine(
 
 
 @pytest.mark.parametrize("at_once", [0, PAIR_LIMITS.single_task], ids=["many-tasks", "one-task"])
-@pytest.mark.parametrize("keying", Keying)
-@pytest.mark.parametrize(("listed", "method"), [("kept", "star"), ("all", "components")])
+@pytest.mark.parametrize(
+    ("listed", "method", "keying"),
+    [(*how, keying) for how in (("kept", "star"), ("all", "components")) for keying in Keying][:: tries(1, 3)],
+)
 def test_documents_that_share_keys_are_found_as_on_one_machine(
     spark: SparkSession, tmp_path: Path, listed: PairsListed, method: Method, keying: Keying, at_once: int
 ) -> None:
@@ -342,8 +345,10 @@ def test_fit_is_off_a_table_or_automatic_where_there_is_something_to_learn(spark
         name_of(given, "none.rarity", records_3)
 
 
-@pytest.mark.parametrize("listed", ["all", "none"])
-@pytest.mark.parametrize("field", [None, "fingerprint"])
+@pytest.mark.parametrize(
+    ("listed", "field"),
+    [(listed, field) for listed in ("all", "none") for field in (None, "fingerprint")][:: tries(1, 3)],
+)
 def test_one_task_writes_the_tables_of_many(
     spark: SparkSession, tmp_path: Path, listed: PairsListed, field: str | None
 ) -> None:
@@ -398,7 +403,7 @@ def test_one_task_sends_its_rows_in_batches(monkeypatch: pytest.MonkeyPatch) -> 
     assert pa.Table.from_batches(parts).combine_chunks() == pa.Table.from_batches(whole).combine_chunks()
 
 
-@pytest.mark.parametrize(("name", "most"), [("auto-2", 15), ("auto-3", 19)])  # that is fitted
+@pytest.mark.parametrize(("name", "most"), [("auto-2", 15), ("auto-3", 19)])  # auto-3 is fitted
 def test_few_documents_take_few_jobs(spark: SparkSession, tmp_path: Path, name: str, most: int) -> None:
     given, tracker = records(tmp_path / "given.jsonl"), spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
@@ -527,13 +532,13 @@ def test_results_do_not_replace_what_is_read(spark: SparkSession, tmp_path: Path
 
 def test_what_is_wrong_is_said(spark: SparkSession, tmp_path: Path) -> None:
     given = frame(spark, tmp_path / "given.parquet", random_fingerprints(np.random.default_rng(1), 10))
-    with pytest.raises(ValueError, match=r"no column 'fingerprint', which .* the columns are id string, fp bigint"):
+    with pytest.raises(ValueError, match=r"no column 'fingerprint'; add .* the columns are id string, fp bigint"):
         pairs(given.withColumnRenamed("fingerprint", "fp"))
     with pytest.raises(ValueError, match="column 'fingerprint' is double"):
         pairs(given.withColumn("fingerprint", F.lit(1.5)))
     with pytest.raises(ValueError, match="no column 'when'"):
         pairs(given, position="when")
-    with pytest.raises(ValueError, match="distance 64 is too great"):
+    with pytest.raises(ValueError, match="max_distance must be 0 to 16 bits, got 64"):
         pairs(given, max_distance=64)
     with pytest.raises(ValueError, match="unknown format 'csv'"):
         RecordOptions(format="csv")
@@ -571,3 +576,9 @@ def test_the_quick_start_runs(tmp_path: Path) -> None:
     (block,) = (one for one in blocks("bash", doc("guide/spark.md")) if "hsimhash spark dedup" in one)
     commands = [line for line in block.splitlines() if not line.startswith("pip install")]
     assert json.loads(run(["bash", "-euc", "\n".join([documents, *commands])], tmp_path))["dropped"] == 1
+
+
+@pytest.mark.parametrize("distance", [-1, 17])
+def test_a_distance_at_which_most_pairs_are_unrelated_is_refused(distance: int) -> None:
+    with pytest.raises(ValueError, match=rf"max_distance must be 0 to 16 bits, got {distance}: at greater distances"):
+        SparkDedupOptions(max_distance=distance)

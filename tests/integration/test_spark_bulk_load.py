@@ -114,7 +114,7 @@ def test_regions_that_split_after_the_files_were_written(
     documents = write_documents(Path("given.jsonl"), 2_000, seed=5)
     given = frame(spark, *((doc_id, one.fingerprint) for doc_id, one in documents.items()))
     assert loaded(given, store, options(own_hbase, [])) is None
-    # Inside the first region's files, at a row that does not begin a bucket.
+    # Split inside the first region's files, at a row that does not begin a bucket.
     assert own_hbase.shell(f"split '{Address.parse(store).table}', \"\\x40\\x00\\x00\\x00\\x03\"\n") == 0
     with HSimIndex.open(store) as index:
         assert len(index.store.regions()) == 3
@@ -225,7 +225,7 @@ def command(store: str, path: Path, program: str) -> Sequence[str]:
 
 
 def has_manifest(stage: str, *, begun: bool = False) -> Callable[[], bool]:
-    """Return a function that returns whether a load has reached a step or, with `begun`, has begun to carry it out."""
+    """Return a function that checks whether a load has reached a step or, with `begun`, has begun to carry it out."""
 
     def is_there() -> bool:
         path = Path("stage", "manifest.json")
@@ -268,7 +268,7 @@ def test_a_killed_load_is_resumed_to_the_same_table(own_hbase: HBaseServer, stor
         assert done.returncode == 7, said.decode()
         assert json.loads(printed)["rejected"] == 1
         expected = settled_cells(other)
-    for moment in list(MOMENTS)[:: tries(1, 2)]:
+    for moment in list(MOMENTS)[:: tries(1, 5)]:
         process = own_process(*command(store, path, program))
         deadline = time.monotonic() + PATIENCE_S
         while not MOMENTS[moment]():

@@ -1,4 +1,4 @@
-"""DataFrames in, DataFrames out: the same answers as on one machine, the documented columns, and wrong use."""
+"""DataFrames in, DataFrames out: the same answers as on one machine, the documented columns, and misuse."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_profiles_fields_name_the_columns(spark: SparkSession) -> None:
     (row,) = fingerprints(frame, profile=profile).collect()
     assert row.asDict().keys() == {"id", "fingerprint", "sketch", "key", "kind"}
     assert row.fingerprint & (1 << 64) - 1 == profile.fingerprint(f"Tides\nBoats\x1f{LONG}")
-    with pytest.raises(ValueError, match=r"no column 'title'; name the column of texts .* the columns are id"):
+    with pytest.raises(ValueError, match=r"no column 'title'; pass the column of texts .* the columns are id"):
         fingerprints(frame.drop("title"), profile=profile)
 
 
@@ -113,21 +113,21 @@ def test_wrong_use_is_refused_before_any_job(spark: SparkSession, few: DataFrame
     columns = "the id smallint, other string, the.body string, score double"
     renamed = signed.withColumnRenamed("the id", "kept")
     wrong: list[tuple[Callable[[], object], str]] = [
-        (lambda: fingerprints(few), f"no column 'text'; name the column of texts .* with text=; .* {columns}"),
+        (lambda: fingerprints(few), f"no column 'text'; pass the column of texts .* with text=; .* {columns}"),
         (lambda: fingerprints(few, text="score"), "column 'score' is double: expected texts .* text="),
-        (lambda: fingerprints(signed, text="other"), "adds a column 'fingerprint', 'sketch', 'key', 'kind'"),
-        (lambda: dedup(few, text="the.body"), f"no column 'id'; name the column of ids .* with id=; .* {columns}"),
+        (lambda: fingerprints(signed, text="other"), "already exist: 'fingerprint', 'sketch', 'key', 'kind'"),
+        (lambda: dedup(few, text="the.body"), f"no column 'id'; pass the column of ids .* with id=; .* {columns}"),
         (lambda: dedup(few, text="the.body", id="score"), "column 'score' is double: expected ids .* id="),
-        (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "column 'Keep', which already exists"),
+        (lambda: dedup(few.withColumn("Keep", F.lit(1)), **named), "adds already exist: 'Keep'; drop"),
         (lambda: dedup(few, **named, position="n"), "no column 'n'; .* position="),
         (lambda: dedup(few, **named, profile="auto-9"), "unknown profile 'auto-9'"),
         (lambda: pairs(signed, id="the id", profile="auto-9"), "unknown profile 'auto-9'"),
         (lambda: clusters(signed, id="the id", profile="auto-9"), "unknown profile 'auto-9'"),
-        (lambda: dedup(few, **named, max_distance=64), "distance 64"),
+        (lambda: dedup(few, **named, max_distance=64), "max_distance must be 0 to 16 bits, got 64"),
         (lambda: dedup(pd.DataFrame({"id": [1]})), r"got pandas\..*DataFrame; .* spark.createDataFrame"),
-        (lambda: pairs(few, id="the id"), rf"no column 'fingerprint', which fingerprints\(\) adds; .* {columns}"),
+        (lambda: pairs(few, id="the id"), rf"no column 'fingerprint'; add it with fingerprints\(\); .* {columns}"),
         (lambda: clusters(signed), "no column 'id'; .* id="),
-        (lambda: clusters(renamed, id="kept"), "adds a column 'kept'"),
+        (lambda: clusters(renamed, id="kept"), "already exist: 'kept'"),
         (lambda: write_tables(signed, "nowhere"), "no column 'id'; .* id="),
     ]
     before = jobs_of(spark)

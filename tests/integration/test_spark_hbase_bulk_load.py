@@ -107,7 +107,7 @@ def test_regions_that_split_after_the_files_were_written(own_hbase: HBaseServer,
     documents = write_documents(Path("given.jsonl"), 2_000, seed=5)
     bulk_load(own_hbase, store, "given.jsonl", "--print-commands")
     name = name_in(store)
-    # Inside the first region's files, at a row that does not begin a bucket.
+    # Split inside the first region's files, at a row that does not begin a bucket.
     assert own_hbase.shell(f"split '{name}', \"\\x40\\x00\\x00\\x00\\x03\"\n") == 0
     with HSimIndex.open(store) as index:
         assert len(index.store.regions()) == 3
@@ -232,7 +232,7 @@ def test_what_the_load_program_says_is_shown_where_it_fails(own_hbase: HBaseServ
         *("--hbase-command", "sh -c 'echo no route to master; exit 3'"),
     )
     assert result.exit_code == 1
-    assert "failed with code 3" in result.stderr
+    assert "failed with exit code 3" in result.stderr
     assert "no route to master" in result.stderr
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
 
@@ -257,7 +257,7 @@ def test_a_program_that_does_nothing_is_told_and_nothing_is_lost(own_hbase: HBas
     words = ("bulk-load", str(given), "--store", store, "--fingerprint-field", "fingerprint", "--stage", "stage")
     result = run(*words, "--hbase-command", "true")
     assert result.exit_code == 1
-    assert "ended without an error, but not all of" in result.stderr
+    assert "exited without an error, but not all of" in result.stderr
     assert list(Path("stage").rglob("region-*"))
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 2
 

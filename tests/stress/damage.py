@@ -128,7 +128,7 @@ def base_fault(name: str, code: int, said: str, is_right: bool) -> bool:
 def run_trials(trials: int, folder: Path, rng: np.random.Generator) -> tuple[Counter[tuple[str, int]], int]:
     """Return how often each command ended in each way, and the number of faults."""
     given = commands(folder, make_index(folder, rng))
-    for arguments in given.values():  # once for all processes
+    for arguments in given.values():  # import each command once, for all processes
         hsimhash.get_command(click.Context(hsimhash), arguments[0])
     whole, trial, answered = folder / "whole", folder / "trial", folder / "answered"
     (base,) = files.bases(whole)

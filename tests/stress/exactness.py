@@ -1,9 +1,9 @@
 """No match missed, none invented: `python -m tests.stress.exactness [--data DIR]`, on LMDB and in memory.
 
-Distances are 0 to 8; layouts are all named ones and three odd ones, one of which has a single drawer. Queries are at
-every distance from 0 to k + 1 of a stored fingerprint, with the flipped bits spread over the layout's blocks in every
-possible way, or random. Single queries and batches are compared with brute force over all stored fingerprints. On the
-real fingerprints they are compared with the list of all near pairs.
+Distances are 0 to 8. The layouts are all the named ones and three odd ones, one of which has a single drawer. Queries
+lie at every distance, 0 to k + 1, from a stored fingerprint, with the flipped bits spread over the layout's blocks in
+every possible way, or random. Single queries and batches are compared with brute force over all stored fingerprints. On
+the real fingerprints they are compared with the list of all near pairs.
 
 Two layouts are also tested with signatures, with keys in parts and with whole ones. Queries by signature are near a
 stored document by fingerprint, sketch and key independently. Brute force determines which documents match, how similar

@@ -47,7 +47,7 @@ MISUSED = 2
 KINDS = ("crash", "hang", "silent loss", "verdict", "disagreement")
 # A reject with such a reason is a bug of ours that the reader caught.
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
-_DAMAGE = re.compile(r"damaged|truncated|not closed|not read|cannot be read|no Parquet|never closed")
+_DAMAGE = re.compile(r"damaged|truncated|not closed|not be closed|not read|cannot be read|no Parquet|never closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Ended:
     said: str
     cpu_s: float
     documents: int = 0  # documents read, not counting rejects
-    repeated: int = 0  # skipped by `dedup` as an equal record with the same id came earlier
+    repeated: int = 0  # skipped by `dedup` because an equal record with the same id came earlier
     rejects: Sequence[str] = ()  # reasons
 
     @property

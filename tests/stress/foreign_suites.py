@@ -17,7 +17,7 @@ from tests.support import plain_readings as plain
 
 JSON_SUITE = re.compile(r"[yni]_.*\.json\Z")
 WORDS = "some words that every document of this suite has in common"
-# Python's names for the encodings in the WHATWG table whose names Python does not have.
+# Python's names for the encodings that Python does not know by their names in the WHATWG table.
 _CODECS = {
     "ibm866": "cp866",
     "iso-8859-8-i": "iso8859-8",
@@ -56,7 +56,7 @@ class Trial:
     made: tuple[str, ...] = ()  # how the file was made from the suite's file
 
     def wrong(self, code: int, documents: int, rejects: Sequence[str]) -> str:
-        """Return in what way the verdict does not hold, or an empty string."""
+        """Return how the result contradicts the verdict; empty if it does not."""
         if self.verdict == "read" and (code != 0 or documents != self.records):
             return f"valid, but {documents:,} of {self.records} records were read"
         if self.verdict == "reject" and code == 0 and not rejects:

@@ -1,9 +1,9 @@
 """Fuzzed inputs: `python -m tests.stress.fuzz_inputs [--inputs 1000000]`.
 
 Small files of every format are mutated, packed, encoded and put into folders, and then read. An input may only be
-refused by an error with one of our messages. An accepted input must not raise, nor take more than 5 s of CPU. Documents
-and rejects together are the records that the plainest reading finds, with the same ids and texts. Resuming at any
-position returns the same documents, and so does reading some lines again.
+refused by an error with one of our messages. Reading an accepted input must not raise or take more than 5 s of CPU.
+Documents and rejects together are the records that the plainest reading finds, with the same ids and texts. Resuming at
+any position returns the same documents, and so does reading some lines again.
 
 The seed and the number determine each input: `--only NUMBER` tries one again and keeps its file.
 """
@@ -120,7 +120,7 @@ def reading_of(form: str, rng: random.Random) -> InputOptions:
 
 
 def found_in(batches: Sequence[Batch], inputs: Sequence[Input]) -> Found:
-    """Return what was read; for a file of a folder, the line is its position among the folder's files."""
+    """Return what was read; for a file in a folder, the line is its position among the folder's files."""
     found: Found = {}
     texts = [one.documents_in() if one.kind == "files" else () for one in inputs]
     numbers = [{path: number for number, (_, path) in enumerate(pairs, start=1)} for pairs in texts]

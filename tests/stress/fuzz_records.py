@@ -257,7 +257,7 @@ def make_lines(form: str, count: int, rng: random.Random) -> list[bytes]:
     return lines
 
 
-# What came of it.
+# The results.
 
 
 def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str, Signature]:

@@ -1,4 +1,4 @@
-"""What a fuzzed file must be read as, by the plainest reading; None if that leaves it open."""
+"""What a fuzzed file must be read as, by the plainest reading; None if that reading is ambiguous."""
 
 from __future__ import annotations
 

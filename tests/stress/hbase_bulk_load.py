@@ -173,7 +173,7 @@ def _answers(url: str, documents: dict[str, Signature], what: str, queries: int)
     asked = values[rng.integers(0, len(values), queries)] ^ (
         np.uint64(1) << rng.integers(0, 64, queries).astype(np.uint64)
     )
-    asked = asked[(asked ^ np.uint64(5)).view(np.uint64) > 8]  # except near the one that very many documents have
+    asked = asked[(asked ^ np.uint64(5)).view(np.uint64) > 8]  # except near the one that very many documents share
     with HSimIndex.open(url) as index:
         wrong = 0
         for value, matches in zip(asked.tolist(), index.query_many(asked, max_distance=3), strict=True):

@@ -1,4 +1,4 @@
-"""How many crawler processes and gateways affect each other: `python -m tests.stress.hbase_crawlers`.
+"""What many crawler processes and their gateways do to each other: `python -m tests.stress.hbase_crawlers`.
 
 | what | what must hold |
 |---|---|

@@ -239,7 +239,7 @@ def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, p
 
 
 def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answer]:
-    """Call until there is an answer; return when the call that answered began and ended, and the answer."""
+    """Call until there is an answer; return when the call that got it began and ended, and the answer."""
     give_up = time.monotonic() + LATEST_S
     while True:
         began = time.monotonic_ns()

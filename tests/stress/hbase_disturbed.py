@@ -65,7 +65,7 @@ NARROW = {
 def disturbed(
     server: HBaseCluster, what: str, disturb: Callable[[str], object] | None = None, *, processes: int
 ) -> list[Outcome]:
-    """Disturb a table in use, given its name, and judge; without `disturb`, the servers are disturbed all the time."""
+    """Disturb a table in use, given its name, and judge; without `disturb`, the servers are disturbed throughout."""
     with table(server) as name, HSimIndex.open(_patient(server, name)) as index:
         add_base(index)
         jobs = _jobs(server, name, processes)
@@ -97,7 +97,7 @@ def _jobs(server: HBaseCluster, name: str, processes: int) -> list[Job]:
 
 
 def _in_time(jobs: Sequence[Job], notes: Sequence[Notes], outage: range) -> list[Outcome]:
-    """Judge how long queries took; during `outage`, a query that is not in part may fail."""
+    """Judge how long queries took; during `outage`, queries may fail unless they are in part."""
     calls: dict[str, list[Query | Failure]] = {job.kind: [] for job in jobs}
     for note in notes:
         calls[jobs[note.number].kind] += [*note.queries, *note.failures]

@@ -84,7 +84,7 @@ def _is_impatient(number: int) -> bool:
 
 
 class Kill(NamedTuple):
-    """When the gateway was killed and restarted, and how long after that every process had an answer from it."""
+    """When the gateway was killed and restarted, and how long it then took every process to get an answer from it."""
 
     gone: int
     started: int

@@ -1,9 +1,9 @@
 """`kill -9` of ingests into HBase at random moments: `python -m tests.stress.hbase_kills [--kills 20]`.
 
-The victims are `ingest` in bulk, with `exclusive=yes`, with `--on-duplicate skip` and `tag`, and `bulk-load`, whose
-program to load files is not killed with it and completes what it has begun. After every kill the index is checked: it
-must not have problems, and must have every earlier document and everything acknowledged since. The same command is
-resumed and killed again. At the end documents, lists and counts are those of an undisturbed run.
+The victims are `ingest` in bulk, with `exclusive=yes`, with `--on-duplicate skip` and `tag`, and `bulk-load`. The
+program that loads files for `bulk-load` is not killed with it, and completes what it has begun. After every kill the
+index is checked: it must not have problems, and must have every earlier document and everything acknowledged since. The
+same command is resumed and killed again. At the end, documents, lists and counts are those of an undisturbed run.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ worker. The ordinary records must become documents. The hostile one must become 
 of memory, or a reject with a reason, also in bounded time and memory. Both limits exclude what the same carrier takes
 for an ordinary record. Memory is that of the process that grows most.
 
-The first carrier of each kind of content tries all shapes; the others try the worst ones of the first, and those that
-matter to their own format.
+The first carrier of each kind of content tries all shapes; the others try those that were worst in the first, and those
+that matter to their own format.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class Found:
 
 
 def try_carrier(name: str, shapes: Sequence[str], size: int, folder: Path) -> Found:
-    """Try shapes in a carrier; retry a shape that misses a bar once, with nothing else running."""
+    """Try shapes in a carrier; if a shape misses a bar, retry it once with nothing else running."""
     base: list[Ended] = []
     run([Trial(name)], size, folder, 1, lambda _, ended: base.append(ended))
     found = Found(base[0].cost)

@@ -38,7 +38,7 @@ from tests.stress.killing import (
 from tests.stress.victims import Documents
 from tests.support.fingerprint_sets import random_signatures
 
-TEXTS_SHARE = 4  # one kill in this many for texts, because they take longer
+TEXTS_SHARE = 4  # ingests of texts get one kill in this many, because they take longer
 ALONE_SHARE = 3  # one fingerprint in this many does not have a sketch and a key
 BASE_DOCUMENTS = 500  # in the index before the ingest
 _LISTS = ("rejects", "short", "tags")
@@ -191,7 +191,7 @@ def result_of(trial: Trial) -> Result:
 
 
 def undisturbed(ingest: Ingest, folder: Path, begin: Begin) -> tuple[Result, float]:
-    """Run an ingest to its end; return what it left, and the seconds that it worked."""
+    """Run an ingest to its end; return what it left, and how many seconds it took."""
     tally = Tally()
     with begin(ingest, folder) as trial:
         began = time.monotonic()
@@ -281,7 +281,7 @@ def _runs(job: Path) -> int:
 
 
 def _undone(ingest: Ingest, found: Documents, job: Path, acknowledged: int) -> list[str]:
-    """Return the ids for which neither the last acknowledged decision nor a later one is carried out."""
+    """Return the ids for which neither the last acknowledged decision nor a later one has been carried out."""
     path, offset = job / "decisions.jsonl", 0
     allowed: dict[str, set[Signature | None]] = {
         doc_id: {value} for doc_id, (value, _) in ingest.base_documents.items()

@@ -62,7 +62,7 @@ class Writer:
 
 
 def kill_writers(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
-    """Let two writers write at once, and kill one after the other, repeatedly."""
+    """Let two writers write at once, and kill them one after the other, repeatedly."""
     number = 0
     while tally.kills_of("writers") < kills:
         number += 1

@@ -76,14 +76,14 @@ FIRST_SEEN = 7  # always the same, so that a document that comes back gets the s
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
 HURRY = (0.6, 0.8, 0.95)  # share of steps in which only a millisecond passes; each schedule picks one
 EXCLUSIVE = 0.3  # share of documents written by a single actor
-JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # shares of steps: clocks jump, compaction, over a day passes
-RESTLESS = (0.1, 0.3, 1.0)  # share of steps after which another actor may continue; if few, actors stall
+JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # shares of steps: clocks jump, HBase compacts, over a day passes
+RESTLESS = (0.1, 0.3, 1.0)  # share of steps after which another actor may continue; with few, actors stall
 FAILED = (0.01, 0.01, 0.1)  # share of calls; each schedule picks one
 SHRINK_TRIES = 300  # a smaller plan must fail in one of this many schedules
 ADDS = {"add": 3, "skip": 1, "tag": 1}
 WRITES = {**ADDS, "remove": 2}
 OTHERS = {"query": 3, "check": 1, "collect": 1, "wait": 2}
-WRONG_CLOCKS_H = (0, 0, -11, 11)  # how wrong the clock is with which writers log leftovers
+WRONG_CLOCKS_H = (0, 0, -11, 11)  # how wrong the clock is that writers use to log leftovers
 
 
 class Operation(NamedTuple):
@@ -405,7 +405,7 @@ class Schedule:
 
     def _check_collected(self, index: HSimIndex) -> None:
         """Collect by the log alone; assert that it leaves only what failed adds may have left."""
-        for _ in range(3):  # one run collects rows; a later one the removed registers, logged for a day later
+        for _ in range(3):  # one run collects rows; a later one, the removed registers, logged a day ahead
             self.cluster.advance(DAY_MS)
             index.collect()
         allowed = {key for done in self.history if not done.is_acknowledged for key in self.left_by(done)}

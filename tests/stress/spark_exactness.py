@@ -2,7 +2,7 @@
 
 Compares pairs, clusters and lists of `hsimhash.spark.dedup_files` with those of `hsimhash.dedup`: on all labelled
 texts, with keys of both kinds, by stars and by components; on random fingerprints, some near others; on fingerprints of
-which 30 % have one of ten values; and on signatures, half of which share keys, of both kinds, in one task and in many.
+which 30 % have one of ten values; and on signatures, half of which share keys (of both kinds), in one task and in many.
 Tables are compared row by row. The single machine reads texts from a pipe, so that it also decides by sketches alone.
 """
 

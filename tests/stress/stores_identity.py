@@ -140,7 +140,7 @@ def restart(server: RedisServer) -> None:
 
 
 def shaken(place: Place, rounds: int, writers: int) -> Iterator[Outcome]:
-    """Let things happen to an index while writers use it; judge the results."""
+    """Disturb an index while writers use it; judge the results."""
     place.make()
     context, counts = multiprocessing.get_context("spawn"), dict.fromkeys(place.actions, 0)
     started, is_over, told = context.Barrier(writers + 1), context.Event(), context.Queue()

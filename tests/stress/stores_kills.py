@@ -4,8 +4,8 @@ PostgreSQL uses its defaults. Redis has an AOF that is synced before each reply;
 Writers add, move and remove their own documents, which share fingerprints and parts of keys. Readers query other
 documents that stay, by their whole signature and by the key alone. There is an index with keys in parts and one without
 keys. The server is killed at random moments and restarted; all processes continue without help. After each kill every
-document is as its last acknowledged write left it, except for writes within the time that the setting allows to lose.
-The other documents are unchanged, and at the end `check` finds no problem.
+document is as its last acknowledged write left it, except for writes within the time span whose loss the setting
+allows. The other documents are unchanged, and at the end `check` finds no problem.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """All tests on a busy machine: `python -m tests.stress.under_load [--runs 10] [--load 6] [--tests FILES]`.
 
-`--load` processes keep the machine busy without a pause: they compute, and every third writes and syncs files. The
-first run simulates a bare machine: `make test test-servers` in a fresh clone of HEAD, with its own home and TMPDIR, so
-that the caches of pip, Maven and jieba are empty. Every run must be green and must not leave a process.
+`--load` processes keep the machine busy without a pause: a third of them write and sync files, and the rest compute.
+The first run simulates a bare machine: `make test test-servers` in a fresh clone of HEAD, with its own home and TMPDIR,
+so that the caches of pip, Maven and jieba are empty. Every run must be green and must not leave a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small web archives, made by hand so that they can be damaged at will."""
+"""Small web archives, assembled by hand so that they can be damaged at will."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def record(kind: str, url: str, content_type: str, block: bytes, *, excess: int = 0) -> bytes:
-    """Return a WARC record; its Content-Length is wrong by `excess`."""
+    """Return a WARC record; its Content-Length is off by `excess`."""
     head = (
         f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Target-URI: {url}\r\nWARC-Date: 2026-01-02T03:04:05Z\r\n"
         f"WARC-Record-ID: <urn:uuid:{url}>\r\nContent-Type: {content_type}\r\n"

@@ -1,4 +1,4 @@
-"""What tests of bulk loads into HBase share, with any program that writes the files."""
+"""What tests of bulk loads into HBase share, whichever program writes the files."""
 
 from __future__ import annotations
 

@@ -141,5 +141,5 @@ def assert_status_names_a_crowd(url: str) -> None:
     assert (crowd["fingerprint"], crowd["documents"]) == ("8000000000000005", 3_000)
     assert 0.4 < crowd["share"] < 0.6
     assert line == (
-        f"crowded fingerprint: 8000000000000005: 3,000 documents or more, about {crowd['share']:.0%} of all documents"
+        f"crowded fingerprint: 8000000000000005: at least 3,000 documents, about {crowd['share']:.0%} of all documents"
     )

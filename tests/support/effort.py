@@ -1,4 +1,4 @@
-"""How much a test tries: `make test` runs a part of the cases; THOROUGH=1 runs all of them, as CI does."""
+"""How much a test tries: `make test` runs some of the cases; THOROUGH=1 runs all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 IS_THOROUGH = os.environ.get("THOROUGH") == "1"
-thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 runs it, as CI does")
+thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 runs it")
 
 
 def cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:

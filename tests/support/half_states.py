@@ -69,7 +69,7 @@ def way_out(url: str) -> str:
 
 def _named(told: Result) -> str:
     """Return the command that a message names, or nothing."""
-    names = set(re.findall(r"'hsimhash (create-table|drop-table|check --repair)", told.stderr))
+    names = set(re.findall(r"[\"']hsimhash (create-table|drop-table|check --repair)", told.stderr))
     assert len(names) <= 1, told.stderr
     return names.pop() if names else ""
 

@@ -158,7 +158,7 @@ class HBaseCluster:
                 "hbase.regionserver.ipc.address": self.host,
                 "hbase.master.port": port["master"],
                 "hbase.master.info.port": -1,
-                "hbase.master.maxclockskew": 86_400_000,  # HBase does not check a clock that goes wrong later either
+                "hbase.master.maxclockskew": 86_400_000,  # HBase does not check clocks that go wrong later either
                 "hbase.regionserver.info.port": -1,
                 "hbase.thrift.info.port": -1,
                 "hbase.master.wait.on.regionservers.mintostart": len(self.region_servers),

@@ -90,7 +90,7 @@ class Cluster:
         heapq.heappush(self._due, (due, next(self._numbers), call))
 
     def stamp(self, row: bytes) -> int:
-        return self.now + self.drifts[sum(row) % SERVERS]  # of the row's server; a fingerprint's drawers are on several
+        return self.now + self.drifts[sum(row) % SERVERS]  # the row's server's clock; drawers are on several
 
     # Cells.
 

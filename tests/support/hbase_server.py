@@ -99,7 +99,7 @@ class HBaseServer:
         return {**kept, **self._environment}
 
     def prepare(self) -> None:
-        """Archive the classes of the jars, which `make hbase-jars` fetches, unless that is already done.
+        """Archive the classes of the jars that `make hbase-jars` fetches, unless the archive exists already.
 
         Raises:
             HBaseUnavailableError: Java or the jars are missing.
@@ -244,7 +244,9 @@ def connections(port: int, *, has_left: bool = False) -> int:
 def free_ports(count: int) -> list[int]:
     """Return free ports below the ephemeral range, whose ports other programs may take before the server binds."""
     first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    free = (port for port in random.sample(range(10_000, first_given), 2_000) if _is_free(port))
+    # Not from the module's generator: Hypothesis seeds it, so two test processes would choose the same ports.
+    chosen = random.SystemRandom().sample(range(10_000, first_given), 2_000)
+    free = (port for port in chosen if _is_free(port))
     return [next(free) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Tables of the tests on a real HBase: each has its own name and is dropped at the end."""
+"""Tables for tests on a real HBase: each has its own name and is dropped at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the stores of the contract are made."""
+"""Where the contract tests make their stores."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def print_bar(claim: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> None:
-    """Print whether a measured value meets its bar; it never fails a run, because times vary."""
+    """Print whether a measured value meets its bar; a missed bar never fails a run, because times vary."""
     is_kept = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
     bar = f"≤ {at_most:,g}" if at_most is not None else f"≥ {at_least:,g}"
     shown = f"{value:,.0f}" if value >= 1_000 else f"{value:,.2f}"

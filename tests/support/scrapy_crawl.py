@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -233,6 +234,9 @@ class Before:
         before = self.crawler.spider.crawl.before
         if before == "away":
             self.crawler.get_item_pipeline(addon.HSimHashPipeline)._index.close()
+        if before == "dropped":
+            folder = self.crawler.get_item_pipeline(addon.HSimHashPipeline)._index.url.removeprefix("lmdb://")
+            shutil.rmtree(folder, ignore_errors=True)
         if before == "replace":
             return {**item, "title": "replaced"}
         if before == "drop":

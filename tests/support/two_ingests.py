@@ -1,4 +1,4 @@
-"""Two `hsimhash ingest … --claim` at once, of near-duplicates in different order."""
+"""Two `hsimhash ingest … --claim` at once, of near-duplicates in different orders."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def build_base(
         old: A base whose rows are included.
         advance: Called repeatedly with the number of drawer rows written since the last call; an exception stops the
             build.
-        like: A file whose owner and mode the new file gets, if it exists, so that the same users can read both files.
+        like: File whose owner and mode the new file gets, if it exists, so that the same users can read both files.
         is_packed: Whether to write a packed base.
 
     Raises:
@@ -88,7 +88,7 @@ def unmap(rows: NDArray[np.generic]) -> None:
 
 
 class _Vector:
-    """The vector of the leading bits of a drawer's values; add values in ascending order. See `base_format.py`."""
+    """A drawer's vector of leading bits; add values in ascending order. See `base_format.py`."""
 
     def __init__(self, most: int, row_bytes: int) -> None:
         self._row_bytes, self._shift = row_bytes, np.uint64(8 * row_bytes)

@@ -44,7 +44,7 @@ from hsimhash.store.base_files.checked_blocks import CheckedBlocks
 _BLOCK_ROWS = BLOCK_BYTES // FINGERPRINT.itemsize
 _BLOCK_SHIFT = _BLOCK_ROWS.bit_length() - 1
 _ROW_SHIFT = FINGERPRINT.itemsize.bit_length() - 1
-_WIDE_ROWS = 128  # a cell with more rows is wide: only the requested bucket in it is read
+_WIDE_ROWS = 128  # a cell with more rows is wide: only the requested bucket is read from it
 _MET_AT_ONCE = 1 << 20  # maximum number of rows compared at a time; limits memory use
 FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
@@ -126,7 +126,7 @@ class Base:
         return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, *shifts)
 
     def _steps_of(self, drawer: Drawer) -> _Step:
-        """Return the steps that find a fingerprint's cell; for a single one, Python integers are faster than numpy."""
+        """Return the steps that find a fingerprint's cell; for just one, Python integers are faster than numpy."""
         place, moves = drawer.number - 1, []
         for right, mask, left in drawer.moves:
             lost = max(0, self._spare - left)  # bits below those of the cell
@@ -143,7 +143,7 @@ class Base:
 
     @property
     def fingerprints(self) -> Uint64s:
-        """The fingerprints in ascending order, which is that of the first drawer: its segments are leading bits.
+        """The fingerprints in ascending order, as in the first drawer, whose segments are leading bits.
 
         They are not verified.
         """
@@ -163,7 +163,7 @@ class Base:
     def near(self, fingerprint: int, distance: int, most: int | None = None) -> list[int] | None:
         """Return the fingerprints within `distance` bits of `fingerprint` that share a bucket with it.
 
-        The result may include others within that distance. Returns None if a bucket has more than `most` rows.
+        It may also include other fingerprints within that distance. Returns None if a bucket has more than `most` rows.
         """
         if self._native is not None:
             answer = self._native.near(fingerprint, distance)
@@ -194,7 +194,7 @@ class Base:
         return found
 
     def _bucket(self, drawer: Drawer, start: int, stop: int, segment: int) -> tuple[int, int]:
-        """Verify a cell's rows and return their range; in a large cell, return only the range with the segment."""
+        """Verify a cell's rows and return their range; for a wide cell, return only the range with the segment."""
         self._verify_rows(start, stop)
         if stop - start <= _WIDE_ROWS or drawer.segment_bits == self.header.cell_bits:
             return start, stop
@@ -203,7 +203,7 @@ class Base:
         )
 
     def _first(self, drawer: Drawer, start: int, stop: int, segment: int) -> int:
-        """Return the position of the first row in [start, stop), sorted and verified, with a segment >= `segment`."""
+        """Return the position of the first row with a segment >= `segment` in sorted, verified rows [start, stop)."""
         return bisect_left(self._values, segment, start, stop, key=lambda value: drawer.segment(int(value)))
 
     # Many fingerprints.
@@ -252,7 +252,7 @@ class Base:
         return pairs
 
     def _answered(self, ask: Callable[[], Any]) -> Any:
-        """Repeat a call to hsimhash-native until all blocks that it reads are verified; None if a cell is wide."""
+        """Repeat a call to hsimhash-native until all blocks it reads are verified; return None if a cell is wide."""
         while (answer := ask()) is not None and answer[-1]:
             self.blocks.verify(np.array(answer[-1]))
         return answer
@@ -271,7 +271,7 @@ class Base:
                 yield places[near], values[near]
 
     def _extents(self, numbers: Uint64s) -> tuple[Int64s, Int64s]:
-        """Return the starts and lengths of the cells for drawers' prefixes, or of the bucket if a cell is wide.
+        """Return the starts and lengths of the cells for drawers' prefixes, or of the bucket for a wide cell.
 
         All rows are verified. The prefixes are 40-bit numbers.
         """
@@ -291,11 +291,11 @@ class Base:
         return starts, self._directory[cells + _ONE] + first - starts
 
     def _taken(self, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return the verified rows in several ranges, whose positions count across all drawers."""
+        """Return the verified rows in several ranges of positions, which are numbered across all drawers."""
         return self._values[spans(starts, lengths)]
 
     def _cut(self, lengths: Int64s, most: int) -> Int64s:
-        """Return how many rows of each extent to read for up to `most` rows of its bucket.
+        """Return how many rows of each extent to read to get up to `most` rows of its bucket.
 
         A wide extent contains only rows of the bucket.
         """
@@ -371,7 +371,7 @@ class Base:
         return [prefixes[place] + value.to_bytes(FINGERPRINT_BYTES, "big") for place, value in answer[0]]
 
     def _few_key_rows(self, prefix: bytes, most: int | None) -> list[bytes]:
-        """Return the rows of a bucket in the key drawer; for few buckets, this is three times as fast as numpy."""
+        """Return the rows of a bucket in the key drawer; for a few buckets, this is three times as fast as numpy."""
         segment, fences = int.from_bytes(prefix[:SEGMENT_BYTES], "big"), self._fence_segments
         place = bisect_left(fences, segment)
         start, stop = max(place - 1, 0) * FENCE_ROWS, min(place * FENCE_ROWS, self.key_rows)
@@ -453,7 +453,7 @@ class Base:
         self._verify_stretches(starts, lengths)
         stops = starts + lengths
         low, high = starts.copy(), stops.copy()
-        while (is_open := low < high).any():  # a binary search for all at once
+        while (is_open := low < high).any():  # binary searches for all fingerprints at once
             middle = low + high >> 1
             is_less = self._values[np.where(is_open, middle, 0)] < fingerprints
             low, high = np.where(is_open & is_less, middle + 1, low), np.where(is_open & ~is_less, middle, high)
@@ -462,11 +462,11 @@ class Base:
         return np.where(is_there, low, -1)
 
     def sample(self, drawer: Drawer, places: Int64s) -> Uint64s:
-        """Return a drawer's rows at some positions, not verified."""
+        """Return a drawer's rows at some positions, without verifying them."""
         return self._values[places + (drawer.number - 1) * self.rows]
 
     def key_sample(self, step: int) -> NDArray[np.uint32]:
-        """Return the segment of every `step`-th row of the key drawer, not verified."""
+        """Return the segment of every `step`-th row of the key drawer, without verifying it."""
         return self._keyed["segment"][::step]
 
     def key_part(self, start: int, stop: int) -> NDArray[np.void]:

@@ -86,7 +86,7 @@ def vector_bytes(rows: int, row_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BaseName:
-    """The record's description of the current base: its file, its numbers of rows, and the CRC-32 of its header."""
+    """The record's description of the current base: its file, its row counts, and its header's CRC-32."""
 
     file: str
     rows: int  # per drawer
@@ -94,7 +94,7 @@ class BaseName:
     header: int
 
     def to_json(self) -> bytes:
-        """Return the description in the record's form."""
+        """Return the description as stored in the record."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

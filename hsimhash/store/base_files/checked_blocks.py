@@ -27,7 +27,7 @@ class CheckedBlocks:
     def __init__(self, name: str, content: memoryview, checksums: NDArray[np.uint32]) -> None:
         self.name, self.content, self.count = name, content, len(checksums)
         self._checksums = checksums
-        self._is_whole = bytearray(self.count + 1)  # the end after the last block counts as intact
+        self._is_whole = bytearray(self.count + 1)  # the end after the last block is treated as intact
         self._is_whole[-1] = 1
         self.are_whole = bytearray(self.count + 1)
         self._is_read = np.frombuffer(self.are_whole, np.uint8)

@@ -38,7 +38,7 @@ class PackedBase(Base):
 
     @cached_property
     def _lows(self) -> list[Uint64s]:
-        """Each drawer's rows as overlapping 8-byte numbers, of which only the lowest bytes belong to the row."""
+        """Each drawer's rows as overlapping 8-byte numbers, in which only the lowest bytes belong to the row."""
         size = self.header.row_bytes
         return [
             np.ndarray(self.rows, FINGERPRINT, self._map, HEADER_BYTES + number * self.header.drawer_bytes, (size,))
@@ -86,10 +86,10 @@ class PackedBase(Base):
         return [self.drawers[number].restore_one(value) for number, value in found]
 
     def _decoded(self, cells: Sequence[tuple[int, int, int, int]]) -> tuple[Uint64s, Int64s]:
-        """Return the permuted values in some cells, and the drawer's number of each value.
+        """Return the permuted values in some cells, and each value's drawer number.
 
         Args:
-            cells: For each cell: the drawer's number, from 0, the cell's number, its first row, and its end.
+            cells: For each cell, its drawer's number (from 0), its own number, its first row, and the end of its rows.
         """
         content, size, span, drawer_bytes = (
             self._row_bytes,
@@ -107,7 +107,7 @@ class PackedBase(Base):
             low_bit, high_bit = cell * span + start, (cell + 1) * span + stop
             begin, end = first + vector_at + (low_bit >> 3), first + vector_at + (high_bit + 7 >> 3)
             verify(begin, end)
-            # Keep only the bits of this cell; as many of them are set as the cell has rows.
+            # Keep only this cell's bits; one bit is set for each of its rows.
             count = high_bit - low_bit
             its = int.from_bytes(content[begin:end], "little") >> (low_bit & 7) & (1 << count) - 1
             vectors.append(its.to_bytes(count + 7 >> 3, "little"))
@@ -174,7 +174,7 @@ class PackedBase(Base):
         return values
 
     def _tops(self, number: int, starts: Int64s, lengths: Int64s) -> Uint64s:
-        """Return the leading bits of the rows in ranges, read from the part of the vector for their cells."""
+        """Return the leading bits of the rows in ranges, read from their cells' part of the vector."""
         cells, cell_bits = 1 << self.header.cell_bits, self.header.cell_bits
         directory = self._directory[number * (cells + 1) : (number + 1) * (cells + 1)]
         edges = np.concatenate([starts, starts + lengths - 1]).astype(NUMBER)  # the directory's dtype avoids a copy
@@ -194,7 +194,7 @@ class PackedBase(Base):
         earlier = np.append(0, np.cumsum(np.bitwise_count(read), dtype=np.int64))[byte_places]
         lead = np.bitwise_count(read[byte_places] & (1 << (begin & 7)) - 1).astype(np.int64)
         places = bits_set[spans(earlier + lead + skipped, lengths)]
-        before = spans(skipped, lengths)  # earlier rows since the start of the first cell; each is a set bit too
+        before = spans(skipped, lengths)  # earlier rows since the start of the first cell; each is also a set bit
         origin = np.repeat(byte_places * _BYTE_BITS + (begin & 7) - zeros, lengths)
         tops: Uint64s = (places - origin - before).astype(np.uint64)
         return tops

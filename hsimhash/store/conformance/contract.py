@@ -183,7 +183,8 @@ def test_record_keeps_the_lists_of_its_profile_in_pieces(place: StorePlace) -> N
 def test_an_index_with_a_damaged_list_is_refused(place: StorePlace) -> None:
     url, sha256 = place.url(), keep_list(b"one\n")
     wordlists._contents[sha256] = b"another\n"
-    message = f"the list of stop words of .*, with SHA-256 {sha256[:16]}…, is damaged: 8 bytes were found"
+    message = f"the list of stop words of .*, with SHA-256 {sha256[:16]}…, is damaged: "
+    message += "its 8 bytes have a different SHA-256"
     record = Record(Layout.named("4"), {"name": "mine-1", "stops": sha256})
     with pytest.raises(CorruptionError, match=message), place.create(url, record):
         place.open(url)
@@ -227,6 +228,29 @@ def test_documents_of_a_fingerprint_come_in_order_of_id_up_to_the_limit(store: S
     long = "x" * 2048
     assert store.remove([long.encode()]) == 1
     assert [document.doc_id for document in store.documents([9])[0]] == [doc_id for doc_id in ids if doc_id != long]
+
+
+def test_documents_in_columns_are_the_same_documents(place: StorePlace) -> None:
+    long = ["x" * length for length in (487, 502, 503, 504, 2048)]
+    documents = [
+        *((doc_id, Signature(9, 5, 7)) for doc_id in ["a", "文档", *long]),
+        ("z", Signature(2**64 - 1, 2**64 - 1)),
+    ]
+    with place.create(place.url(), Record(Layout.named("4"), Profile.named("auto-2").to_json())) as store:
+        for some in ([*documents, ("moved", Signature(9)), ("gone", Signature(9))], [("moved", Signature(10, 1))]):
+            ids, signatures = zip(*some, strict=True)
+            seen = np.arange(len(ids), dtype=np.int64)
+            store.insert([one.encode() for one in ids], Signatures.collected(signatures), seen)
+        store.remove([b"gone"])
+        asked = [9, 10, 11, 2**64 - 1]
+        with store.view() as view:
+            listed, columns = view.documents(asked), view.documents_of(asked)
+            assert view.documents_of([]).doc_ids == view.documents_of([11]).doc_ids == []
+    rows = zip(columns.places.tolist(), columns.doc_ids, columns.registers.tolist(), strict=True)
+    found = [(place, Document(doc_id, *register)) for place, doc_id, register in rows]
+    assert columns.places.tolist() == sorted(columns.places.tolist())
+    assert sorted(found) == [(place, document) for place, several in enumerate(listed) for document in several]
+    assert len(found) >= len(documents) + 1
 
 
 def test_a_limit_counts_no_document_that_has_moved_away(place: StorePlace) -> None:

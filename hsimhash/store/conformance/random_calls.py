@@ -49,7 +49,7 @@ def packed_key(tags: Iterable[int]) -> int:
 
 
 def share_a_key(one: int, other: int, keying: Keying) -> bool:
-    """Return whether two keys are equal, or share a set of three tags under which both file their document."""
+    """Return whether two keys are equal, or share a set of three tags that both file their document under."""
     return not plain_parts(one, keying).isdisjoint(plain_parts(other, keying))
 
 
@@ -92,7 +92,7 @@ class Trial:
     seed: int
     calls: int
     documents: int = 40
-    crowded_rows: int = CROWDED_ROWS  # in a bucket; with more rows, a limit does not guarantee the nearest
+    crowded_rows: int = CROWDED_ROWS  # in a bucket; with more rows, a limit does not guarantee the nearest matches
 
 
 class TrialRun:

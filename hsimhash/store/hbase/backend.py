@@ -35,9 +35,9 @@ class _HBaseBackend(Backend):
     title = "HBase"
     schemes = tuple(DEFAULT_PORTS)
     example = "hbase://gateway:9091/namespace:table"
-    # Derived from measurements on HBase 2.6 with one client and everything in memory. They compare ten scans with four,
-    # 5, 64 and 900 candidates, 81 buckets with 838, and documents added by compare-and-set to ten drawers with
-    # documents added to four. Bytes include FAST_DIFF encoding but not compression; a listing and a register each take
+    # Derived from measurements on HBase 2.6 with one client and everything in memory. They compare ten scans with four;
+    # 5, 64 and 900 candidates; 81 buckets with 838; and adding documents by compare-and-set to ten drawers with adding
+    # them to four. Bytes include FAST_DIFF encoding but not compression; a listing and a register each take
     # 30 bytes plus the id.
     prices = Prices(
         read_us=145,
@@ -48,10 +48,6 @@ class _HBaseBackend(Backend):
         document_bytes=130,
         neighbour_us=12,
         swept_us=2.9,
-    )
-    size_note = (
-        "Sizes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if the "
-        "ids are URLs."
     )
     layout = "10"
     distance = None  # the layout's, because a query within 6 bits takes five times as long on HBase
@@ -77,6 +73,17 @@ class _HBaseBackend(Backend):
         }
     )
 
+    def size_note(self, size: int) -> str:
+        from hsimhash.store.hbase.gateway.table import AUTO_REGIONS, MOST_REGION_BYTES
+
+        least = -(-size // MOST_REGION_BYTES)
+        return (
+            f"Sizes are for one replica, uncompressed; HDFS keeps 3. If the ids are URLs, 'hsimhash create-table "
+            f"--compression GZ' halves the size of the table. Plan for three or four regions per region server, and "
+            f"for at least {least} in total, so that none is larger than {MOST_REGION_BYTES >> 30} GiB. By default, "
+            f"'hsimhash create-table' creates {AUTO_REGIONS}."
+        )
+
     def parse(self, url: str) -> Address:
         return Address.parse(url)
 
@@ -86,7 +93,7 @@ class _HBaseBackend(Backend):
     def create(self, url: str, record: Record, opening: Opening, ttl_s: int | None = None) -> Store:
         if ttl_s is not None:
             raise ValueError(
-                f"ttl_s does not apply to {masked(url)}; create a table with a TTL with 'hsimhash create-table --ttl'"
+                f"ttl_s does not apply to {masked(url)}; for a table with a TTL, use 'hsimhash create-table --ttl'"
             )
         made: Store = _operations().create_at(url, record)
         return made
@@ -98,7 +105,8 @@ class _HBaseBackend(Backend):
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:
         def is_sure_without(snapshot_line: str) -> bool:
             say(f"to keep a copy, take a snapshot first; in hbase shell: {snapshot_line}")
-            say("after a restore, run 'hsimhash check --repair' before use: snapshot rows are not from the same time")
+            say("after a restore, run 'hsimhash check --repair' first: a snapshot's rows are from different times")
+            say("before you create a table with this name again, wait 20 minutes or restart the gateways")
             return is_sure(f"Drop {url} and everything in it?")
 
         return bool(_operations().drop_at(url, is_sure_without))
@@ -115,13 +123,14 @@ class _HBaseBackend(Backend):
 
         address = Address.parse(url)
         if capability is Compacts:
-            return Instead("HBase compacts tables itself; in hbase shell:", [compact_line(address)])
+            said = "HBase compacts tables automatically; to do it now, run this in hbase shell:"
+            return Instead(said, [compact_line(address)])
         if capability is BacksUp:
             last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
             name = f"{address.table}-{last}"
             tool = f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}"
-            said = "HBase backs up tables itself; in hbase shell:"
-            return Instead(said, [snapshot_line(address, name)], f"and to copy the snapshot: {tool}")
+            said = "HBase backs up tables with snapshots; run this in hbase shell:"
+            return Instead(said, [snapshot_line(address, name)], f"then, to copy the snapshot: {tool}")
         return super().instead(capability, url, target)
 
 

@@ -2,8 +2,8 @@
 
 A gateway uses a separate thread for each connection. It has 1,000 threads unless it was started with `-w`, and lets
 another 1,000 connections wait without a reply. With the framed transport, it can be started with `-threadedselector`,
-so that connections do not need threads. Because of this limit, `--load N` opens the connections of N processes at once,
-and times the last one.
+so that connections do not need threads. Because threads are limited, `--load N` opens the connections of N processes at
+once, and times the last one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import Literal
+from itertools import groupby
 
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
@@ -29,7 +29,7 @@ from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import TableSettings, described, families, missing_families
 from hsimhash.store.hbase.operations import check_enabled, open_at
 from hsimhash.store.hbase.region_checkup import region_server_checks
-from hsimhash.store.hbase.store import HBaseStore, compared_by_record, recorded_ttl_s
+from hsimhash.store.hbase.store import HBaseStore, compared_by_record, has_record, ttl_difference
 from hsimhash.store.reports import Region
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the write protocol requires clocks that are correct to within 10 minutes
@@ -47,7 +47,7 @@ ADVICE = (
 def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
     """Run all checks, except those that depend on a failed one.
 
-    With `processes`, also check whether the gateways can handle the connections of this many processes.
+    With `processes`, also check whether the gateways can handle the connections of that many processes.
     """
     address = _impatient(url)
     spoken: dict[Endpoint, int] = {}
@@ -65,8 +65,7 @@ def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[
         with open_gateway(answering) as gateway:
             table = described(gateway)
             yield from _check_table(gateway, answering, table)
-            ttl_s = table.ttl_s if table and table.has_one_ttl else None
-            yield from _check_index(answering, gateway, ttl_s, writes=writes)
+            yield from _check_index(url, answering, gateway, table, writes=writes)
     except HsimhashError as error:
         yield Check.failed("table", error)
 
@@ -99,7 +98,7 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         return
     spoken[endpoint] = kind
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"
-    said = f"connects and responds as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
+    said = f"responds as Thrift{kind}, {how}: {milliseconds:.2f} ms to connect and respond (median of {READS})"
     if kind == 1:
         yield Check(
             name, "warn", f"{said}; Thrift2 is faster and can create the table; start it with 'hbase thrift2 start'"
@@ -125,19 +124,25 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
             "settings", "warn", "the gateway does not report the table's settings; run 'describe' in hbase shell"
         )
         return
+    if RECORD_FAMILY.decode() not in missing and not has_record(gateway):
+        return  # there is no index; its settings may differ from the defaults
     differing = [step for step in compared_by_record(gateway, address, table) if step.sign != "="]
-    for step in differing:
-        status: Literal["warn", "fail"] = "warn" if step.sign == "~" else "fail"
-        yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")
+    for line, same_line in groupby(differing, lambda step: step.line):
+        steps = list(same_line)
+        said = f"{'; '.join(step.text for step in steps)}; in hbase shell: {line}"
+        if not table.has_one_ttl and any(step.attribute == "TTL" for step in steps):
+            said += "; or, to change the index's TTL, alter the other family too, then run 'hsimhash doctor' again"
+        yield Check("settings", "fail" if any(step.sign == "+" for step in steps) else "warn", said)
     if not differing:
-        yield Check("settings", "ok", "match what create-table sets")
+        yield Check("settings", "ok", "match those that 'hsimhash create-table' sets")
 
 
-def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
+def _check_index(url: str, address: Address, gateway: Gateway, table: Table | None, *, writes: bool) -> Iterator[Check]:
     try:
-        store = HBaseStore.open(str(address), gateway)
+        store = HBaseStore.open(url, gateway)
         yield check_record(store.record)
-        yield from check_ttl(gateway, ttl_s)
+        if table and (said := ttl_difference(url, gateway, table)):
+            yield Check("ttl", "warn", said)
         regions = gateway.regions()
         yield _check_regions(regions)
         yield from region_server_checks(address, regions, server_loads(address, regions))
@@ -152,24 +157,15 @@ def _check_index(address: Address, gateway: Gateway, ttl_s: int | None, *, write
         yield Check.failed("record" if isinstance(error, (IndexNotFoundError, CorruptionError)) else "index", error)
 
 
-def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
-    """Compare the table's TTL with the record's, which determines when re-added documents are rewritten."""
-    recorded_s = recorded_ttl_s(gateway)
-    if ttl_s is not None and recorded_s != ttl_s:
-        said = "none" if recorded_s is None else f"{recorded_s} s"
-        message = (
-            f"is {ttl_s} s in the table (0: never) but {said} in the record; run the same 'hsimhash create-table' again"
-        )
-        yield Check("ttl", "warn", message)
-
-
 def _check_regions(regions: Sequence[Region]) -> Check:
     servers = len({region.server for region in regions} - {""})
     if homeless := sum(not region.server for region in regions):
         return Check("regions", "fail", f"{homeless} of {len(regions)} are not on any server; run 'hbase hbck'")
     said = f"{len(regions)}, on region servers: {servers}"
     if len(regions) < servers or len(regions) == 1:
-        return Check("regions", "warn", f"{said}: a few servers have the whole load; see create-table --regions")
+        return Check(
+            "regions", "warn", f"{said}: only a few servers carry the load; split regions in hbase shell with 'split'"
+        )
     if len(regions) > _MANY_REGIONS * servers:
         return Check("regions", "warn", f"{said}: more than {_MANY_REGIONS} per server; merge some in hbase shell")
     return Check("regions", "ok", said)
@@ -183,10 +179,13 @@ def check_stamps(gateway: Gateway) -> Check:
         return Check(
             "clock",
             "warn",
-            f"the record's timestamps are {ahead_s:.0f} s ahead of this clock; synchronize clocks with NTP",
+            f"the record's timestamps are {ahead_s:.0f} s ahead of this machine's clock; synchronize clocks with NTP",
         )
     return Check(
-        "clock", "ok", "no timestamp in the record is ahead of this clock; --write checks every server's clock"
+        "clock",
+        "ok",
+        "no timestamp in the record is ahead of this machine's clock; 'hsimhash doctor --write' checks the clock of "
+        "every server",
     )
 
 
@@ -202,16 +201,16 @@ def write_checks(gateway: Gateway) -> Iterator[Check]:
             ended_s = time.time()
             (cell,) = gateway.get([(row, _PROBE)], RECORD_FAMILY)
             if cell is None:
-                raise CorruptionError(f"a cell that was written to server {server} cannot be read")
+                raise CorruptionError(f"a cell was written to server {server}, but cannot be read back")
             gateway.delete([Deletion(row, RECORD_FAMILY, _PROBE, cell.timestamp)])
         except HsimhashError as error:
             yield Check.failed(f"write {server}", error)
             continue
         skews.append(cell.timestamp / 1_000 - (began_s + ended_s) / 2)
-        yield Check(f"write {server}", "ok", f"one put: {milliseconds:.2f} ms; written, read and deleted")
+        yield Check(f"write {server}", "ok", f"one put: {milliseconds:.2f} ms; wrote, read and deleted a cell")
         yield _check_skew(server, skews[-1])
     if len(skews) > 1:
-        yield _check_skew("the servers among themselves", max(skews) - min(skews))
+        yield _check_skew("fastest vs. slowest server", max(skews) - min(skews))
 
 
 def _check_skew(who: str, skew_s: float) -> Check:
@@ -251,7 +250,7 @@ def _open_all(address: Address, count: int) -> Check:
                 why = f"does not respond on connection {number + 1} of {count}: {reason(error, timeout_s)}"
                 return Check("load", "fail", f"gateway {endpoint} {why}; {ADVICE}")
             seconds = time.perf_counter() - began
-    said = f"connections at once: {count}, all got a reply, the last one after {1_000 * seconds:.1f} ms"
+    said = f"opened {count} connections at once: all got a reply, the last one after {1_000 * seconds:.1f} ms"
     return Check("load", "ok" if seconds < SLOW_S else "warn", said)
 
 

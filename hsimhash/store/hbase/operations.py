@@ -40,16 +40,27 @@ from hsimhash.store.hbase.gateway.table import (
     snapshot_line,
 )
 from hsimhash.store.hbase.rows.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, compared_by_record, has_record, record_ttl, recorded_ttl_s
+from hsimhash.store.hbase.store import (
+    HBaseStore,
+    compared_by_record,
+    has_record,
+    has_rows_of_others,
+    record_ttl,
+    recorded_ttl_s,
+)
 
-_UNFIT = "this gateway cannot create the table with all of its settings; see --print-commands and --allow-plain"
 _PLAIN = (
-    "created a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but more "
-    "slowly, and one server has the whole load until HBase splits the table"
+    "Thrift1 creates a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, "
+    "but more slowly, and one server has the whole load until HBase splits the table"
 )
 _UNREPORTED = (
     "Thrift1 can neither report nor alter a table's settings: --ttl, --compression and --family-option apply only to a "
     "new table"
+)
+
+_OTHER_TTL = (
+    "the TTL in the record differs from the table's; 'hsimhash create-table' without a dry run writes the table's TTL "
+    "into the record"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -104,12 +115,14 @@ def _asked_times(gateway: Gateway) -> Times:
 class Plan:
     """The steps that turn a table into an index, ending with its record, and messages about them.
 
-    `regions` is the table's current number of regions, 0 if it does not exist.
+    `regions` is the table's current number of regions, 0 if it does not exist. `refusal` says why the gateway cannot
+    create a missing table, and what to do.
     """
 
     steps: tuple[Step, ...]
     regions: int
     notes: tuple[str, ...] = ()
+    refusal: str = ""
 
     def with_record(self, record: Record, *, is_new: bool) -> Plan:
         """Return the plan with a last step for the record."""
@@ -117,7 +130,7 @@ class Plan:
         return replace(self, steps=(*self.steps, Step("+" if is_new else "=", text)))
 
 
-def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
+def plan(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
     """Return what `create` would do, and which steps need hbase shell, without changing anything.
 
     Raises:
@@ -125,15 +138,19 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
-        found = _table_plan(gateway, address, wanted)
-        return found.with_record(record, is_new=not (found.regions and _has_same(url, gateway, record)))
+        table = described(gateway)
+        found = _table_plan(gateway, address, table, wanted, is_plain_allowed=is_plain_allowed)
+        is_new = not (found.regions and _has_same(url, gateway, record))
+        if not is_new and table and table.has_one_ttl and table.ttl_s not in (None, recorded_ttl_s(gateway) or 0):
+            found = replace(found, notes=(*found.notes, _OTHER_TTL))
+        return found.with_record(record, is_new=is_new)
 
 
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
     """Create the index, and its table if that is missing; return what was done and what was found.
 
-    An existing index is not changed. If the gateway cannot create the full table, a plain table is created, provided
-    that this is allowed.
+    An existing index is not changed. If the gateway cannot create the full table, a plain table is created if
+    this is allowed.
 
     Raises:
         IndexExistsError: See `plan`.
@@ -142,11 +159,15 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
     address = Address.parse(url)
     with open_gateway(address) as gateway:
         done = _with_table(gateway, address, wanted, is_plain_allowed=is_plain_allowed)
+        new_ttl_s = _update_ttl(gateway)
         try:
-            _write_record(url, gateway, record)
+            HBaseStore.create(url, gateway, record)
         except IndexExistsError:
             if not _has_same(url, gateway, record):
                 raise
+            if new_ttl_s is not None:
+                note = f"wrote the table's TTL into the record: {f'{new_ttl_s} s' if new_ttl_s else 'none'}"
+                done = replace(done, notes=(*done.notes, note))
             return done.with_record(record, is_new=False)
     return done.with_record(record, is_new=True)
 
@@ -162,7 +183,8 @@ def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> 
     gateway = open_gateway(address)
     try:
         _with_table(gateway, address, wanted or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
-        return _write_record(url, gateway, record)
+        _update_ttl(gateway)
+        return HBaseStore.create(url, gateway, record)
     except BaseException:
         gateway.close()
         raise
@@ -170,7 +192,7 @@ def create_at(url: str, record: Record, wanted: TableSettings | None = None) -> 
 
 def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
     """Create the table if it is missing; return what was done, with messages about it."""
-    found = _table_plan(gateway, address, wanted)
+    found = _table_plan(gateway, address, described(gateway), wanted, is_plain_allowed=is_plain_allowed)
     if found.regions:
         return found
     try:
@@ -179,22 +201,28 @@ def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is
         if not gateway.exists():
             raise
         return replace(found, notes=())  # another process has created it; the record that is written first is kept
-    return replace(found, notes=() if gateway.makes_tables == "whole" else (_PLAIN,))
+    return found
 
 
-def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Plan:
-    table = described(gateway)
+def _table_plan(
+    gateway: Gateway, address: Address, table: Table | None, wanted: TableSettings, *, is_plain_allowed: bool
+) -> Plan:
     if table is None:
         steps = new_table(address, wanted, gateway.namespaces() or [address.namespace])
-        return Plan(tuple(steps), 0, () if gateway.makes_tables == "whole" else (_UNFIT,))
+        refusal = _refusal(gateway, is_plain_allowed=is_plain_allowed)
+        return Plan(tuple(steps), 0, () if refusal or gateway.makes_tables == "whole" else (_PLAIN,), refusal)
     if missing := missing_families(table):
         raise IndexExistsError(
             f"table {address.full_table.decode()} already exists, but does not belong to an index: it lacks the column "
             f"families {', '.join(missing)}; choose another table name"
         )
     check_enabled(gateway, address)
-    is_special = replace(wanted, splits=()) != TableSettings()
-    notes = (_UNREPORTED,) if is_special and not table.is_complete else ()
+    if has_rows_of_others(gateway):
+        raise IndexExistsError(
+            f"table {address.full_table.decode()} already exists, but does not belong to an index: it has rows, but "
+            f"does not have an index record; choose another table name"
+        )
+    notes = (_UNREPORTED,) if wanted.requested and not table.is_complete else ()
     steps = compared_by_record(gateway, address, table, wanted)
     return Plan(tuple(steps), len(gateway.regions()), notes)
 
@@ -206,14 +234,21 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
         IndexExistsError: The table exists.
         HsimhashError: The gateway cannot create it. The message has the remedy.
     """
-    is_plain = gateway.makes_tables == "plain"
-    if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
-        raise HsimhashError(
-            f"this gateway cannot create the table with all of its settings: that requires Thrift2, and a transport "
-            f"other than framed; run the output of 'hsimhash create-table --print-commands' in hbase shell, and then "
-            f"this command again{'; or accept a plain table with --allow-plain' if is_plain else ''}"
-        )
+    if refusal := _refusal(gateway, is_plain_allowed=is_plain_allowed):
+        raise HsimhashError(refusal)
     gateway.create_table(Table(families(wanted), TABLE_ATTRIBUTES), wanted.splits)
+
+
+def _refusal(gateway: Gateway, *, is_plain_allowed: bool) -> str:
+    """Say why a gateway cannot create the table, and what to do."""
+    is_plain = gateway.makes_tables == "plain"
+    if gateway.makes_tables == "whole" or (is_plain and is_plain_allowed):
+        return ""
+    return (
+        f"this gateway cannot create the table with all of its settings: that requires Thrift2, and a transport "
+        f"other than framed; run the output of 'hsimhash create-table --print-commands' in hbase shell, and then "
+        f"this command again{'; or accept a plain table with --allow-plain' if is_plain else ''}"
+    )
 
 
 def check_enabled(gateway: Gateway, address: Address) -> None:
@@ -225,13 +260,14 @@ def check_enabled(gateway: Gateway, address: Address) -> None:
         raise disabled(address.full_table.decode())
 
 
-def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
+def _update_ttl(gateway: Gateway) -> int | None:
+    """Write the table's TTL into the record; return it if the record had another one."""
     table = described(gateway)
     ttl_s = table.ttl_s if table else None
     # If only one family was altered, the record has the intended TTL.
     if table and ttl_s is not None and (table.has_one_ttl or recorded_ttl_s(gateway) is None):
-        record_ttl(gateway, ttl_s)
-    return HBaseStore.create(url, gateway, record)
+        return ttl_s if record_ttl(gateway, ttl_s) else None
+    return None
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
@@ -248,7 +284,7 @@ def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
 
     Args:
         url: URL of the index.
-        is_sure: Called with the line for hbase shell that takes a snapshot; returns whether to delete the index.
+        is_sure: Called with the hbase shell line that takes a snapshot; returns whether to delete the index.
     """
     address = Address.parse(url)
     with open_gateway(address) as gateway:
@@ -260,7 +296,7 @@ def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
 
 
 def _check_index(gateway: Gateway, address: Address) -> None:
-    """Raise unless the table has exactly the settings of an index, or (if enabled) at least part of a record."""
+    """Raise unless the table has exactly an index's settings, or (if enabled) at least part of a record."""
     name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
@@ -274,6 +310,6 @@ def _check_index(gateway: Gateway, address: Address) -> None:
     check_enabled(gateway, address)
     if not has_record(gateway):
         raise HsimhashError(
-            f"table {name} has the column families of an index, but not its record; to delete the table, in hbase "
-            f"shell: {'; '.join(drop_lines(address))}"
+            f"table {name} has the column families of an index, but does not have an index record; to delete the "
+            f"table, in hbase shell: {'; '.join(drop_lines(address))}"
         )

@@ -23,13 +23,13 @@ def region_server_checks(address: Address, regions: Sequence[Region], loads: Seq
     if silent:
         message = (
             f"{len(silent)} of {len(loads)} do not respond on their info port ({silent[0]}), so their files, locality, "
-            f"cache and requests are unknown; set info_port= in the URL to hbase.regionserver.info.port, and open that "
-            f"port to this machine"
+            f"cache and requests are unknown; set info_port= in the URL to the value of hbase.regionserver.info.port, "
+            f"and open that port to this machine"
         )
         yield Check("region servers", "warn", message)
     known = [(region, load) for region in regions if (load := load_of(region, answering))]
     if answering and not known:
-        message = "unknown, like the requests: the regions are new, or this user may not read hbase:meta"
+        message = "unknown, as are the requests: the regions are new, or this user cannot read hbase:meta"
         yield Check("store files", "ok", message)
     if known:
         yield _check_files(address, [load for _, load in known])
@@ -55,19 +55,24 @@ def _check_requests(known: Sequence[tuple[Region, RegionLoad]]) -> Check:
     region, hottest = max(known, key=lambda one: one[1].requests)
     times = hottest.requests / max(statistics.median(requests), 1)
     said = f"{sum(requests):,} since each region was opened; the most in {region.segments} on {region.server}"
-    said += f": {hottest.requests:,}, {times:.1f} times the median"
-    if len(known) < LEAST_REGIONS or hottest.requests < HOT_REQUESTS or times <= HOT_TIMES:
+    said += f": {hottest.requests:,}"
+    if hottest.requests < HOT_REQUESTS:
+        return Check("requests", "ok", said)
+    said += f", {times:.1f} times the median"
+    if len(known) < LEAST_REGIONS or times <= HOT_TIMES:
         return Check("requests", "ok", said)
     return Check(
-        "requests", "warn", f"{said}; a hot region: see 'hsimhash status'; in hbase shell: split '{hottest.name}'"
+        "requests",
+        "warn",
+        f"{said}; a hot region: see 'hsimhash status'; to split it, in hbase shell: split '{hottest.name}'",
     )
 
 
 def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[Check]:
-    """Report the numbers that servers return for all of their tables together; warn only about a low locality."""
+    """Report the numbers that servers return for all of their tables together; warn only about low locality."""
     local = [(load.local_percent, load.server) for load in loads if load.local_percent is not None]
     if local:
-        said = f"{_range_of(local)} of each server's store files, for all tables, are on its own machine"
+        said = f"{_range_of(local)} of each server's store files, across all tables, are on its own machine"
         if max(local)[0] == 0:
             yield Check("locality", "ok", f"{said}: normal on an object store, or if DataNodes run elsewhere")
         elif min(local)[0] < LEAST_LOCAL_PERCENT:
@@ -79,7 +84,7 @@ def _check_percents(address: Address, loads: Sequence[ServerLoad]) -> Iterator[C
             yield Check("locality", "ok", said)
     cached = [(load.cache_hit_percent, load.server) for load in loads if load.cache_hit_percent is not None]
     if cached:
-        said = f"{_range_of(cached)} of each server's look-ups, for all tables, since it started"
+        said = f"{_range_of(cached)} of each server's look-ups, across all tables, since it started"
         yield Check("block cache", "ok", f"hits: {said}")
 
 

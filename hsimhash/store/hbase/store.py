@@ -7,6 +7,7 @@ removes leftovers.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -17,12 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hsimhash.errors import (
-    CREATE_ONE,
     CorruptionError,
     IndexExistsError,
     IndexNotFoundError,
     StoreClosedError,
     StoreTimeoutError,
+    create_one,
+    quoted,
 )
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
@@ -49,7 +51,16 @@ from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.files.local_load import StagedLoad
 from hsimhash.store.hbase.gateway.address import Address
-from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, FOREVER_S, RECORD_FAMILY, Change, Gateway, Put, Table
+from hsimhash.store.hbase.gateway.base import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    FOREVER_S,
+    RECORD_FAMILY,
+    Change,
+    Gateway,
+    Put,
+    Table,
+)
 from hsimhash.store.hbase.gateway.batches import slices
 from hsimhash.store.hbase.gateway.info_port import server_loads
 from hsimhash.store.hbase.gateway.table import Step, TableSettings, compared, described, missing_families
@@ -94,7 +105,7 @@ class HBaseStore(Store):
         url: `hbase://…`, for messages.
         gateway: Gateway to the table, closed with the store.
         record: The table's index record; see `create` and `open`.
-        ask_times: Returns the time limits; called once they are needed.
+        ask_times: Returns the time limits; called when they are first needed.
         exclusive: Whether no other process writes this store's documents, so that new registers can be written faster.
     """
 
@@ -137,8 +148,8 @@ class HBaseStore(Store):
             if part not in found:
                 raise CorruptionError(
                     f"the cell i:{part.decode()} in row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
-                    f"still missing: a delete marker is ahead of the servers' clocks, or the servers do not respond; "
-                    f"correct the clocks and run a major compaction, or drop the table"
+                    f"still missing: a delete marker's timestamp is ahead of the servers' clocks, or the servers do "
+                    f"not respond; correct the clocks and run a major compaction, or drop the table"
                 )
             if part != IDENTITY_PART and found[part] != values[part]:
                 raise IndexExistsError(
@@ -162,14 +173,22 @@ class HBaseStore(Store):
         """
         try:
             found = _record_cells(gateway)
+            is_missing = not found.keys() - {TTL}
+            is_foreign = is_missing and has_rows_of_others(gateway)
         except IndexNotFoundError as error:
-            raise IndexNotFoundError(f"no index at {url}: there is no such table; " + CREATE_ONE) from error
+            raise IndexNotFoundError(f"no index at {url}: there is no such table; " + create_one(url)) from error
         except CorruptionError as error:  # the table lacks the record's column family
             raise IndexNotFoundError(
                 f"no index at {url}: the table lacks the column families of an index; choose another table name"
             ) from error
-        if not found.keys() - {TTL}:
-            raise IndexNotFoundError(f"no index at {url}: the table does not have a record; " + CREATE_ONE)
+        if is_foreign:
+            raise IndexNotFoundError(
+                f"no index at {url}: the table has rows, but does not have an index record; choose another table name"
+            )
+        if is_missing:
+            raise IndexNotFoundError(
+                f"no index at {url}: the table does not have an index record (layout and profile); " + create_one(url)
+            )
         ttl_s = _ttl_in(found)
         if ttl_s is not None:
             ask_times = partial(Times, ttl_s=ttl_s or None)
@@ -206,8 +225,7 @@ class HBaseStore(Store):
                 yield view
             except StoreTimeoutError as error:
                 raise StoreTimeoutError(
-                    f"a query on {self.url} did not finish in time, after reading {view}: {error}; allow more time, or "
-                    f"set a limit"
+                    f"a query on {self.url} timed out after reading {view}: {error}; allow more time, or set a limit"
                 ) from error
 
     @contextmanager
@@ -268,7 +286,7 @@ class HBaseStore(Store):
             return sum(job.run(purpose, work, observer))
 
     def walk(self) -> Iterator[list[Document]]:
-        # Listings are ordered like their fingerprints: a row begins with the first four bytes of its fingerprint.
+        # Listings are in fingerprint order: a row begins with the first four bytes of its fingerprint.
         for page in pages(self.gateway, DOCUMENT_FAMILY, flag=DOCUMENTS_FLAG):
             listings = [cell for cell in page if is_listing(cell.row)]
             found = zip(self.lookup([cell.qualifier for cell in listings]), listings, strict=True)
@@ -312,7 +330,7 @@ class HBaseStore(Store):
         return purpose, partial(survey_to_files, removed_before=self._removed_before(repair=repair))
 
     def _removed_before(self, *, repair: bool) -> int:
-        """Return the time in ms since 1970 before which the register of a removed document is always suspect."""
+        """Return the time in ms since 1970 before which a removed document's register is always suspect."""
         return round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000) if repair else -1
 
     def _judge(self, full_check: FullCheck, *, repair: bool) -> CheckReport:
@@ -345,7 +363,10 @@ class HBaseStore(Store):
             return TableFacts(regions)
         families = {family.name: family.attributes | family.configuration for family in table.families}
         steps = compared_by_record(self.gateway, Address.parse(self.url), table)
-        return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
+        deviations = [step.text for step in steps if step.sign != "="]
+        if said := ttl_difference(self.url, self.gateway, table):
+            deviations.append(f"TTL {said}")
+        return TableFacts(regions, families, tuple(deviations))
 
     def survey(self) -> Survey:
         found = survey(self.gateway, self.record)
@@ -385,11 +406,16 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
     return None if value is None else int(value)
 
 
-def record_ttl(gateway: Gateway, ttl_s: int) -> None:
-    """Write the table's TTL in seconds (0: never) into the record, unless it is already there."""
-    value = b"%d" % ttl_s
-    if _record_cells(gateway).get(TTL) != value:
+def record_ttl(gateway: Gateway, ttl_s: int) -> bool:
+    """Write the table's TTL in seconds (0: never) into the record, unless it is already there.
+
+    Returns:
+        Whether the record had another TTL. One that is missing or damaged counts as 0.
+    """
+    value, old = b"%d" % ttl_s, _record_cells(gateway).get(TTL)
+    if old != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
+    return ttl_s != (int(old) if old is not None and old.isdigit() else 0)
 
 
 def compared_by_record(
@@ -397,7 +423,7 @@ def compared_by_record(
 ) -> list[Step]:
     """Compare a table with `wanted`, by default with what `create-table` sets.
 
-    If `wanted` lacks a TTL and the families of the table have different ones, the record's TTL is the expected one.
+    If `wanted` lacks a TTL and the table's families have different ones, the record's TTL is the expected one.
     """
     wanted = wanted or TableSettings()
     if wanted.ttl_s is None and not table.has_one_ttl and RECORD_FAMILY.decode() not in missing_families(table):
@@ -405,6 +431,31 @@ def compared_by_record(
         if recorded_s is not None:
             wanted = replace(wanted, ttl_s=recorded_s or FOREVER_S)
     return compared(address, table, wanted)
+
+
+def ttl_difference(url: str, gateway: Gateway, table: Table) -> str:
+    """Say how the table's TTL differs from the record's, which determines when re-added documents are rewritten."""
+    recorded_s = recorded_ttl_s(gateway)
+    if not table.has_one_ttl or table.ttl_s in (None, recorded_s):
+        return ""
+    own, recorded = (
+        f"{ttl_s} s" if ttl_s else "unlimited" if ttl_s == 0 else "missing" for ttl_s in (table.ttl_s, recorded_s)
+    )
+    store = shlex.quote(url)
+    flag = f" --ttl {table.ttl_s}s" if table.ttl_s else ""
+    update = quoted(f"hsimhash create-table --store {store}{flag}")
+    said = f"is {own} in the table, but {recorded} in the record; if the table is right, update the record: {update}"
+    if not recorded_s:
+        return said
+    plan = quoted(f"hsimhash create-table --store {store} --ttl {recorded_s}s --dry-run")
+    return f"{said}; if the record is right, this prints how to alter the table: {plan}"
+
+
+def has_rows_of_others(gateway: Gateway) -> bool:
+    """Whether the table has rows of drawers or documents, but no part of a record."""
+    # An index gets its record before its rows, so the rows must be read first.
+    has_rows = any(gateway.rows(TABLE_START, TABLE_STOP, one, limit=1) for one in (DRAWER_FAMILY, DOCUMENT_FAMILY))
+    return has_rows and not has_record(gateway)
 
 
 def has_record(gateway: Gateway) -> bool:

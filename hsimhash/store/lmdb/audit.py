@@ -1,4 +1,4 @@
-"""`check` of the embedded store: compare registers, documents and drawer rows page by page.
+"""`check` for the embedded store: compare registers, documents and drawer rows page by page.
 
 | finding | meaning | repair |
 |---|---|---|
@@ -12,7 +12,7 @@
 | a row in the base that no document needs | leftover of a change | the base is rebuilt from the registers |
 | a row in the key drawer with a key that no document with its fingerprint has | leftover of a change | deleted |
 
-Each page is read, and repaired, in one transaction; others may write between two pages.
+Each page is read and repaired in one transaction; others may write between pages.
 
 Before that, `glance` compares counts and sums of hashes in one state of the index, to see whether it has exactly the
 rows that its registers require. This takes a quarter of the time, so the index is read page by page only if it is not
@@ -279,7 +279,7 @@ class _Audit:
             self.report.leftover(_keyless(row[:PREFIX_BYTES], row[PREFIX_BYTES:]))
         if left_over.in_base:
             self.report.leftover(
-                f"{left_over.in_base:,} rows in the base do not have a document; 'hsimhash compact' removes them"
+                f"{left_over.in_base:,} rows in the base do not belong to a document; 'hsimhash compact' removes them"
             )
             self.report.leftovers += left_over.in_base - 1
             if self.is_repair:
@@ -405,7 +405,7 @@ class _Audit:
             if not (is_key or _recomputes(rows, prefix, packed)):
                 is_repaired = self._problem(f"{row} has a key that does not match its contents")
             elif not rows.is_listed(packed):
-                is_repaired = self._leftover(f"{row} does not have a document")
+                is_repaired = self._leftover(f"{row} does not belong to a document")
             elif is_key and not self._is_keyed(rows, prefix, packed):
                 is_repaired = self._leftover(_keyless(prefix, packed))
             else:
@@ -414,7 +414,7 @@ class _Audit:
                 rows.transaction.delete(prefix, packed, db=rows.drawers)
 
     def _is_keyed(self, rows: Rows, prefix: bytes, packed: bytes) -> bool:
-        """Whether a document of a fingerprint has a key that the key drawer files under `prefix`."""
+        """Whether a document with this fingerprint has a key that the key drawer files under `prefix`."""
         mark = np.uint64(_mark(prefix, packed))
         place = np.searchsorted(self.known_keys, mark)
         if place < len(self.known_keys) and self.known_keys[place] == mark:
@@ -428,7 +428,7 @@ class _Audit:
 
 
 def _keyless(prefix: bytes, packed: bytes) -> str:
-    return f"drawer row {prefix.hex()} {packed.hex()} does not have a document with this key"
+    return f"drawer row {prefix.hex()} {packed.hex()} does not belong to a document with this key"
 
 
 def _mark(prefix: bytes, packed: bytes) -> int:

@@ -25,7 +25,7 @@ _OPTION = re.compile(r"\?(\w+)=([^/?]*)\Z")
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """Split a URL into the URL of the folder and the option after it, which includes the question mark."""
+    """Split a URL into the folder's URL and the option after it, including the question mark."""
     url = url_of(url)
     found = _OPTION.search(url)
     if found and found[1] == LOCK_TIMEOUT:
@@ -47,9 +47,9 @@ class _LmdbBackend(Backend):
     example = "lmdb://relative/path, lmdb:///absolute/path"
     # CPU time on a Xeon at 2.5 GHz with all data in memory, derived from the differences between layouts and between
     # document counts. The measurements were single queries without a match, with 4, 10, 20, 28 and 84 drawers, over
-    # 150,000 to 2,400,000 random fingerprints, and the `add_many` calls that wrote those fingerprints. They were made
-    # without hsimhash-native, with which a drawer takes a twentieth of the time. Sizes are those of an index after bulk
-    # loads of 20,000 to 10,000,000 documents, accurate to a fifth.
+    # 150,000 to 2,400,000 random fingerprints, and the `add_many` calls that wrote those fingerprints. They did
+    # not use hsimhash-native, which takes a twentieth of the time per drawer. Sizes are those of an index after bulk
+    # loads of 20,000 to 10,000,000 documents, accurate to within a fifth.
     prices = Prices(
         read_us=0.7,
         candidate_us=0.011,

@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` for an embedded index: folder, record, locks, free pages, base, disk."""
+"""The `hsimhash doctor` checks for an embedded index: folder, record, locks, free pages, base, disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hsimhash.store.lmdb.store import LmdbStore
 
 _SPARE_BYTES = 1 << 30
 _TOP_SHARE = 0.2
-# A file that exceeds both limits causes a warning. A write needs fewer free pages to copy the pages that it changes.
+# A file that exceeds both limits causes a warning. To copy the pages that it changes, a write needs fewer free pages.
 _FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26
 
 
@@ -43,7 +43,8 @@ def _check_folder(folder: Path) -> Check:
     if not refused:
         return Check("folder", "ok", f"{folder} and its files are writable")
     names = ", ".join(map(str, refused))
-    return Check("folder", "warn", f"this user can query the index, but cannot write to {names}; check owner and mode")
+    said = f"this user can query the index, but cannot write to {names}; check the owner and mode"
+    return Check("folder", "warn", said)
 
 
 def _check_writer(folder: Path) -> Check:
@@ -54,10 +55,10 @@ def _check_writer(folder: Path) -> Check:
 
 
 def _check_file(free: int, file_bytes: int) -> Check:
-    said = f"{free / file_bytes:.0%} of its {file_bytes >> 20:,} MiB are free pages"
+    said = f"{free / file_bytes:.0%} of its {file_bytes / (1 << 20):,.1f} MiB are free pages"
     if free <= max(_FREE_BYTES, _FREE_SHARE * file_bytes):
         return Check("file", "ok", f"{said}, which later writes reuse")
-    return Check("file", "warn", f"{said}: run 'hsimhash compact' while nobody has the index open")
+    return Check("file", "warn", f"{said}: run 'hsimhash compact' while no process has the index open")
 
 
 def _check_base(store: LmdbStore) -> Iterator[Check]:
@@ -73,7 +74,7 @@ def _check_base(store: LmdbStore) -> Iterator[Check]:
         yield Check("base", "ok", said)
         return
     yield Check(
-        "base", "warn", f"{said}, and queries read both: run 'hsimhash compact' while nobody has the index open"
+        "base", "warn", f"{said}, and queries read both: run 'hsimhash compact' while no process has the index open"
     )
 
 

@@ -2,7 +2,7 @@
 
 | database | key | value |
 |---|---|---|
-| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8). With a base, only the rows that are newer |
+| `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8). With a base, only rows newer than it |
 | `documents` | fingerprint (8), id or truncated id | first seen (8), then the whole id if the key truncates it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); since format 2, sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>`; `base` | JSON |
@@ -20,6 +20,9 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Record
@@ -68,7 +71,7 @@ class DamagedRowError(Exception):
 
 
 def digest(doc_id: bytes) -> bytes:
-    """Return the key of a document's register. Ids may come from strangers, so the hash must resist collisions."""
+    """Return the key of a document's register. Ids may be untrusted, so the hash must resist collisions."""
     return blake2b(doc_id, digest_size=DIGEST_BYTES).digest()
 
 
@@ -129,6 +132,14 @@ def register_fields(value: bytes) -> tuple[int, ...]:
     raise DamagedRowError(f"a register has {len(value)} bytes instead of 16 or 32: {value[:40].hex()}")
 
 
+def register_table(values: Sequence[bytes]) -> Uint64s:
+    """Return the fields of registers: shape (n, 4). A missing sketch or key is 0."""
+    if damaged := set(map(len, values)) - {_PLAIN.size, _SIGNED.size}:
+        register_fields(next(value for value in values if len(value) in damaged))  # raises
+    padded = b"".join([value.ljust(_SIGNED.size, b"\x00") for value in values])
+    return np.frombuffer(padded, ">u8").reshape(-1, 4).astype(np.uint64)
+
+
 def unpack_register(value: bytes) -> Registered:
     """Parse a register, with or without sketch and key."""
     fingerprint, first_seen, *others = register_fields(value)
@@ -145,7 +156,7 @@ def verify_order(consumed_and_added: tuple[int, int]) -> None:
 def page(
     transaction: lmdb.Transaction, databases: Mapping[str, object], name: str, after: Row | None, most: int
 ) -> list[Row]:
-    """Return up to `most` rows of a database after the row `after`, which may be deleted, or inside a bucket."""
+    """Return up to `most` rows of a database after the row `after`, which may be inside a bucket, or deleted by now."""
     cursor = transaction.cursor(databases[name])
     if after is None:
         is_there = cursor.first()
@@ -157,7 +168,7 @@ def page(
 
 
 class Rows:
-    """Reads and writes of one write transaction."""
+    """Reads and writes in one write transaction."""
 
     def __init__(
         self, record: Record, databases: Mapping[str, object], transaction: lmdb.Transaction, base: Base | None = None
@@ -194,8 +205,8 @@ class Rows:
     def unlist(self, documents: Sequence[tuple[bytes, Signature]]) -> None:
         """Remove documents from the listings, and fingerprints without documents from the drawers.
 
-        A row of the key drawer stays as long as any document is listed under its fingerprint. To check whether another
-        document has the same key, all their registers would have to be read; `check` does that.
+        A row of the key drawer stays as long as any document is listed under its fingerprint. Checking whether
+        another document has the same key would require reading all their registers; `check` does that.
         """
         for key in sorted(document_key(pack(signature.fingerprint), doc_id) for doc_id, signature in documents):
             self.transaction.delete(key, db=self.listing)

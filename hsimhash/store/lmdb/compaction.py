@@ -84,7 +84,7 @@ def _name_base(copy: lmdb.Environment, record: object, base: BaseName) -> None:
 
 
 def copied_base(base: Base, folder: Path) -> Path:
-    """Copy a base to a folder and return the copy's path; durable on return. On the same disk, it is a hard link.
+    """Copy a base to a folder and return the copy's path; durable on return. On the same disk, the copy is a hard link.
 
     Raises:
         DamagedBaseError: The base is damaged.

@@ -1,12 +1,12 @@
 """The LMDB environment of an index: opened once per process, shared by the stores, and abandoned in a forked child.
 
-An LMDB file must not be opened twice in a process, or used across a fork. So all stores of a process that are in the
-same folder share one environment. A forked child abandons its parent's environment without closing it, because closing
+An LMDB file must not be opened twice in a process, or used across a fork. So all of a process's stores in the same
+folder share one environment. A forked child abandons its parent's environment without closing it, because closing it
 would release the parent's reader marks. The child opens its own environment at the next call.
 
-An environment is opened for reading, and reopened for writing before the process writes for the first time. The reason
-is that lmdb opens the databases of a writable environment in a write transaction. A process that only reads would wait
-for another process's write, with no time limit and without handling signals.
+An environment is opened for reading, and reopened for writing before the process writes for the first time,
+because lmdb opens a writable environment's databases in a write transaction. A process that only reads would have to
+wait for another process's write, without a time limit and without handling signals.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from hsimhash.errors import (
     StoreBusyError,
     StoreClosedError,
     StoreUnavailableError,
+    create_one,
 )
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
@@ -52,7 +53,7 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class Based(NamedTuple):
-    """The base of an index in one state, if there is a base."""
+    """The base in one state of an index, if there is one."""
 
     named: bytes | None  # the description of the base in the record
     base: Base | None = None
@@ -60,7 +61,7 @@ class Based(NamedTuple):
 
     @property
     def is_missing(self) -> bool:
-        """Whether the file of the base does not exist."""
+        """Whether the base's file does not exist."""
         return isinstance(self.damage, MissingBaseError)
 
     def readable_base(self) -> Base | None:
@@ -79,7 +80,7 @@ class SeenState(NamedTuple):
 
 
 class MissingBaseError(DamagedBaseError):
-    """The file of a base does not exist."""
+    """A base's file does not exist."""
 
 
 class Environment:
@@ -138,8 +139,9 @@ class Environment:
         if not self.may_write:
             raise CorruptionError(
                 f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was truncated, or its last pages were "
-                f"never written; to complete it, as a user with write access, "
+                f"never written; to complete it, "
                 + Remedy("call index.check()", "run 'hsimhash check'")
+                + " as a user with write access"
             )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
@@ -176,7 +178,7 @@ class Environment:
         return based
 
     def state(self, transaction: lmdb.Transaction) -> SeenState:
-        """Return the facts about the state that a read transaction sees; usually they are cached."""
+        """Return the state that a read transaction sees; it is usually cached."""
         state, number = self._state, transaction.id()
         if state is None or state.number != number:
             has_top = bool(transaction.cursor(self.databases["drawers"]).first())
@@ -204,7 +206,7 @@ class Environment:
         return BaseName.from_json(named).file if named is not None else ""
 
     def name_base(self, transaction: lmdb.Transaction, name: BaseName) -> None:
-        """Make a base current and delete all drawer rows in LMDB, which the base contains, in one transaction."""
+        """In one transaction, make a base current and delete all drawer rows in LMDB, which the base contains."""
         if transaction.get(BASE_PART, db=self._record) is None:
             form = transaction.get(FORMAT_PART, db=self._record)
             transaction.put(FORMAT_PART, marked_format(form), db=self._record)
@@ -221,7 +223,7 @@ class Environment:
         if self.is_over:
             raise StoreClosedError(f"index {self.path} was closed or compacted by another thread during this call")
         self.verify_place()
-        self.env.reader_check()  # otherwise the mark of a killed reader would prevent LMDB from reusing all later pages
+        self.env.reader_check()  # otherwise a killed reader's mark would prevent LMDB from reusing any later pages
         return WriteTransaction(self)
 
     def is_in_place(self) -> bool:
@@ -235,7 +237,7 @@ class Environment:
         if not self.is_in_place():
             raise IndexNotFoundError(
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
-                f"deleted or replaced; this write was not stored: open the index again"
+                f"deleted or replaced; this write was not stored; open the index again"
             )
 
     def is_read_here(self) -> bool:
@@ -258,8 +260,8 @@ class Environment:
 class WriteTransaction:
     """A write transaction: committed at the end of a `with` block, or rolled back if the block raises.
 
-    lmdb rolls back only at a moment when no other thread is in a call to the environment. Threads that keep reading
-    could delay that moment for minutes, in which no process can write. So new views wait for the rollback.
+    lmdb rolls back only when no other thread is inside a call to the environment. Threads that keep reading could delay
+    the rollback for minutes, and no process could write during that time. So new views wait for the rollback.
     """
 
     __slots__ = ("_gate", "_transaction")
@@ -326,20 +328,20 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
 
 
 def reopened_writable(environment: Environment, user: object, timeout_s: float) -> Environment:
-    """Close an environment as soon as no thread of this process reads, and return a writable one in its place.
+    """Close an environment as soon as no thread of this process is reading, and return a writable one in its place.
 
     The caller must hold the writer's lock. Other threads that want to read wait until the new environment is open.
 
     Raises:
         IndexNotFoundError: The index was deleted or replaced since it was opened.
-        StoreBusyError: A thread of this process read for `timeout_s` seconds.
+        StoreBusyError: A thread of this process kept reading for `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     with _registry_lock, lmdb_errors(environment.path):
         if environment.is_over:
             return environment
         environment.verify_place()
-        with environment.gate:  # taken before looking for views: a view first adds itself and then looks at the gate
+        with environment.gate:  # taken before looking for views: a view first adds itself, then checks the gate
             while environment.is_read_here():
                 if time.monotonic() >= deadline:
                     raise StoreBusyError(
@@ -376,10 +378,7 @@ def _open(path: Path, *, is_writable: bool = False) -> Environment | None:
 
 
 def _not_there(path: Path) -> IndexNotFoundError:
-    return IndexNotFoundError(
-        f"no index at {path}; create one with "
-        + Remedy(f'HSimIndex.create("{path}")', f"'hsimhash create-table --store lmdb://{path}'")
-    )
+    return IndexNotFoundError(f"no index at {path}; " + create_one(f"lmdb://{path}"))
 
 
 def release(environment: Environment, user: object) -> None:
@@ -396,7 +395,7 @@ def close_alone(environment: Environment) -> None:
         if len(environment.users) > 1:
             raise StoreBusyError(
                 f"index {environment.path} is open {len(environment.users)} times in this process ({os.getpid()}); "
-                f"close all other stores first"
+                f"close the other stores first"
             )
         environment.close()
 

@@ -1,4 +1,4 @@
-"""Create and replace the files of an embedded index; convert errors of LMDB and the file system to hsimhash errors.
+"""Create and replace the files of an embedded index; convert LMDB and file system errors to hsimhash errors.
 
 | file in the index's folder | contents |
 |---|---|
@@ -10,8 +10,8 @@
 | `data.….mdb` | an unfinished data file; after a kill, the next `create` or `compact` deletes it |
 | `jobs/` | job folders of `hsimhash ingest`, and `jobs/add_many` during a large `add_many` |
 
-A killed creation or drop leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated. In an index that
-release 0.1.0 created, `data.mdb` is a link to a `data-….mdb` file until the index is compacted.
+A creation or drop that was killed leaves a folder with a `writer.lock` but no `data.mdb`; both can be repeated. In an
+index that release 0.1.0 created, `data.mdb` is a link to a `data-….mdb` file until the index is compacted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from pathlib import Path
 import lmdb
 
 from hsimhash.errors import (
-    CREATE_ONE,
     LIMITS,
     CorruptionError,
     HsimhashError,
@@ -54,7 +53,7 @@ MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
 MAX_READERS = 1024  # maximum number of simultaneous readers across all processes
 EMPTY_INDEX_BYTES = 1 << 16
 ROWS_AT_ONCE = 50_000  # rows copied in one transaction; limits memory use
-FULL_BYTES = 1 << 20  # a disk with less free space counts as full, because ext4 reserves up to a few dozen blocks
+FULL_BYTES = 1 << 20  # a disk with less free space is treated as full, because ext4 reserves up to a few dozen blocks
 _MADE = re.compile(r"data[-.]\d+-[0-9a-f]+\.mdb(-lock)?")  # releases up to 0.1.0 used a dash
 _BASE = re.compile(r"base-[0-9a-f]+\.rows")
 _OF_0_1_0 = "writer.queue"
@@ -83,8 +82,8 @@ class BaseLimits:
 
     Args:
         documents: Minimum number of documents in an index with a base.
-        share: A merge builds a new base if the number of rows added since the base was built exceeds the number of rows
-            in the base divided by `share`.
+        share: A merge builds a new base if the number of rows added since the last base was built exceeds that base's
+            number of rows divided by `share`.
     """
 
     documents: int = 100_000
@@ -113,8 +112,8 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
     if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
         if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
             return StoreUnavailableError(
-                f"index {path} cannot be written: a file would exceed the limit on file size; {LIMITS[errno.EFBIG]}; "
-                f"this write was not stored"
+                f"index {path} cannot be written: a file would exceed the limit on file size, so this write was not "
+                f"stored; {LIMITS[errno.EFBIG]}"
             )
         return damaged(
             path, f"{error}, although the disk is not full: a page number is out of range, or the disk is failing"
@@ -122,15 +121,15 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
     said = str(error)
     if isinstance(error, lmdb.MapFullError):
         said = (
-            "it is full: an embedded index holds at most 1 TiB, about 3 billion documents; this write was not stored: "
+            "it is full: an embedded index holds at most 1 TiB, about 3 billion documents; this write was not stored; "
             "create another index, or use HBase"
         )
     elif isinstance(error, lmdb.MemoryError):
         said = "cannot reserve 1 TiB of address space, which does not use memory; allow it with 'ulimit -v unlimited'"
     elif os.strerror(errno.EAGAIN) in said:
         said = (
-            f"a process with the same id ({os.getpid()}) in another container has it open; let the containers "
-            f"share their process ids (docker run --pid=host, or --pid=container:…)"
+            f"a process with the same id ({os.getpid()}) in another container has it open; run the containers "
+            f"with shared process ids (docker run --pid=host, or --pid=container:…)"
         )
     elif isinstance(error, OSError):
         said = f"{error.strerror or error} ({error.filename or path}){_remedy_of(error)}"
@@ -144,7 +143,7 @@ def _remedy_of(error: OSError) -> str:
 def no_space(path: Path) -> StoreUnavailableError:
     """Return the error for the index at `path` if its disk is full."""
     return StoreUnavailableError(
-        f"no space left on the disk of index {path}; this write was not stored: free some space and try again"
+        f"no space left on the disk of index {path}; this write was not stored; free some space and try again"
     )
 
 
@@ -167,7 +166,7 @@ def is_full(path: Path, error: BaseException) -> bool:
 
 @contextmanager
 def lmdb_errors(path: Path) -> Iterator[None]:
-    """Convert errors of LMDB and the file system to hsimhash errors that name the index at `path`."""
+    """Convert LMDB and file system errors to hsimhash errors that name the index at `path`."""
     try:
         yield
     except FOREIGN_ERRORS as error:
@@ -177,7 +176,7 @@ def lmdb_errors(path: Path) -> Iterator[None]:
 def open_lmdb(
     data: Path, *, is_read_only: bool = False, has_lock: bool = True, is_durable: bool = True
 ) -> lmdb.Environment:
-    """Open LMDB's environment on a data file. Every commit is durable; without `is_durable`, only after a sync."""
+    """Open LMDB's environment on a data file. Commits are durable; without `is_durable`, only after a sync."""
     return lmdb.open(
         str(data),
         subdir=False,
@@ -187,7 +186,7 @@ def open_lmdb(
         readonly=is_read_only,
         lock=has_lock,
         create=not is_read_only,
-        meminit=True,  # otherwise freed process memory, which may contain passwords, is written into unused bytes
+        meminit=True,  # otherwise freed process memory, which may contain passwords, would be written to unused bytes
         readahead=False,  # reads are random, so reading ahead would only fill the cache with other buckets
         metasync=is_durable,
         sync=is_durable,
@@ -249,7 +248,7 @@ def refuse_lost_link(folder: Path) -> None:
         raise CorruptionError(
             f"index {folder} is damaged: {DATA} links to {link.readlink()}, which is missing; {_RESTORE}"
         )
-    # A killed creation by release 0.1.0 leaves a file that is smaller than any index with documents.
+    # If release 0.1.0 was killed while creating an index, it left a file smaller than any index with documents.
     found = [data.name for data in folder.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
     if found:
         raise CorruptionError(
@@ -299,7 +298,10 @@ def new_base(folder: Path) -> Path:
 
 
 def remove_bases(folder: Path, but: str) -> None:
-    """Delete all bases except `but`, under the writer's lock. Processes that have mapped a base can still read it."""
+    """Delete all bases except `but`; the caller must hold the writer's lock.
+
+    Processes that have mapped a base can still read it.
+    """
     for path in bases(folder):
         if path.name != but:
             path.unlink(missing_ok=True)
@@ -318,13 +320,11 @@ def refuse_no_index(folder: Path) -> None:
 
 
 def _not_found(folder: Path) -> IndexNotFoundError:
-    return IndexNotFoundError(
-        f"no index at {folder}: the folder has neither {WRITER_LOCK} nor the {DATA} of an index; " + CREATE_ONE
-    )
+    return IndexNotFoundError(f"no index at {folder}: the folder has neither {WRITER_LOCK} nor the {DATA} of an index")
 
 
 def _has_writer_lock(folder: Path) -> bool:
-    """Whether a folder has the lock file of an index, which holds at most a pid."""
+    """Whether a folder has an index's lock file, which contains at most a pid."""
     try:
         return re.fullmatch(rb"\d*", (folder / WRITER_LOCK).read_bytes()) is not None
     except OSError:
@@ -348,8 +348,8 @@ def drop_at(folder: Path, *, lock_timeout_s: float) -> None:
 
     Raises:
         IndexNotFoundError: The folder does not have an index.
-        StoreBusyError: Another process held the writer's lock too long; nothing was deleted.
-        StoreUnavailableError: The folder cannot be written.
+        StoreBusyError: Another process held the writer's lock for too long; nothing was deleted.
+        StoreUnavailableError: The folder cannot be written to.
     """
     refuse_no_index(folder)
     data = folder / DATA

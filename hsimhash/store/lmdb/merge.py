@@ -7,10 +7,10 @@ keys:
 1. *resolve*: if an id occurs in several runs, the last one is kept; unchanged documents are left out.
 2. *documents*: the listings are written.
 3. *drawers*: the drawer rows are written to LMDB, or to a new base with all rows if there are enough (`BaseLimits`).
-4. *registers*: each register is written in the same commit that deletes the rows which a moved document leaves behind.
+4. *registers*: each register is written in the same commit that deletes the rows that a moved document leaves behind.
 
 Each commit also saves the merge's progress in `record` under `load:<token>`, which `delete` removes. After a kill, the
-merge resumes at that point if nobody else has committed since, except that an unfinished base is built from the start.
+merge resumes at that point if nobody else has committed since, except that an unfinished base is rebuilt from scratch.
 Otherwise, the merge starts over. Readers trust only registers, so they do not see an unfinished merge.
 """
 
@@ -97,7 +97,7 @@ class SortedRuns(BulkLoad):
             return None
 
     def delete(self) -> None:
-        """Remove the runs, and the progress of their merge from the index."""
+        """Remove the runs, and their merge's progress from the index."""
         with file_errors(self.folder):
             while self._runs:  # first, because the disk may be full
                 self._runs.pop().delete()
@@ -173,7 +173,7 @@ class _Merge:
         else:
             if stored is not None:
                 _log.info(
-                    "index %s: the merge starts over because others have written since it was interrupted",
+                    "index %s: restarting the merge, because the index has been written to since it was interrupted",
                     self.session.path,
                 )
             kept = resolve(self.runs, self.step_documents, self._changes)
@@ -245,7 +245,7 @@ class _Merge:
 
     def _write_drawers(self, after: bytes) -> None:
         if after >= _edge(1 << SEGMENT_BITS):
-            remove_bases(self.session.path, self.session.environment.base_file())  # a killed merge does not do this
+            remove_bases(self.session.path, self.session.environment.base_file())  # a killed merge may have left some
             return
         for run in self.runs:
             write_permuted(run, self.drawers, self.session.record.keying)
@@ -330,7 +330,7 @@ class _Merge:
             self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
 
     def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Int64s]:
-        """Return the registers to write, in key order, and the run number and the position in the run of each."""
+        """Return the registers to write, in key order, with each one's run number and position in that run."""
         parts, origins = [], []
         for number, run in enumerate(self.runs):
             registers, start = run.registers(low, high)

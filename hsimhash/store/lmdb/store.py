@@ -1,4 +1,4 @@
-"""The embedded store: LMDB and a base, without a server. It has many reader processes, but one writer at a time."""
+"""The embedded store: LMDB and a base, without a server. It allows many reader processes, but one writer at a time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LmdbStore(Store):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop=stop)
 
-    # `with` holds the locks of a write directly, because a signal might interrupt a generator before it resumes.
+    # `with` holds a write's locks directly, because a signal might interrupt a generator before it resumes.
 
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
@@ -181,7 +181,7 @@ class LmdbStore(Store):
         return since / (since + base.row_count) if base is not None and since else 0.0
 
     def free_bytes(self) -> int:
-        """Return the bytes of the data file's free pages."""
+        """Return the size of the data file's free pages in bytes."""
         return self._free_bytes(self._stats())
 
     def _free_bytes(self, stats: Mapping[str, Mapping[str, int]]) -> int:
@@ -206,7 +206,7 @@ class LmdbStore(Store):
             return crowded([register_fields(value)[0] for _, value in rows], view.listed)
 
     def compact(self) -> tuple[int, int]:
-        """See `Compacts.compact`. Calls from other threads through this store wait until it ends."""
+        """See `Compacts.compact`. Other threads' calls through this store wait until it ends."""
         path = self.session.path
         data = path / files.DATA
         with files.lmdb_errors(path), self.session.writing():
@@ -215,8 +215,8 @@ class LmdbStore(Store):
             if lock is None:
                 pids = ", ".join(map(str, users_of(data))) or "unknown, perhaps in another container"
                 raise StoreBusyError(
-                    f"index {path} is in use by other processes ({pids}), but 'compact' needs exclusive access; "
-                    f"nothing was changed: stop these processes and try again"
+                    f"index {path} is in use by other processes ({pids}), but 'hsimhash compact' needs exclusive "
+                    f"access; nothing was changed; stop these processes and try again"
                 )
             with lock:
                 return compaction.rewrite(path, self.record, self.session.limits)

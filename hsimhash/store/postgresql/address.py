@@ -19,7 +19,7 @@ DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
 _TIMES = ("timeout", DEADLINE, LOCK_TIMEOUT)
-_REMEDY = "a URL must not contain a password; put it in ~/.pgpass, or in the file that passfile= names"
+_REMEDY = "a URL must not contain a password; put it in ~/.pgpass, or in a file that you pass with passfile="
 # The options of libpq 18, except for secrets.
 _OPTIONS = frozenset(
     "application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation "  # noqa: SIM905
@@ -33,7 +33,7 @@ _OPTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DatabaseAddress:
-    """The address for libpq, without hsimhash's own options, and the tables of the index. It contains no secrets.
+    """The address for libpq, without hsimhash's own options, and the index's tables. It does not contain secrets.
 
     Args:
         conninfo: URL for libpq.
@@ -93,6 +93,11 @@ class DatabaseAddress:
     def full_table(self) -> str:
         """The table with its schema."""
         return f"{self.schema}.{self.table}"
+
+    @property
+    def index_url(self) -> str:
+        """The URL with user and options, but without time limits."""
+        return f"{self.conninfo}{'&' if '?' in self.conninfo else '?'}table={self.full_table}"
 
     def __str__(self) -> str:
         """Return the URL that identifies the index, without user and options."""

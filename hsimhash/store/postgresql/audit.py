@@ -1,4 +1,4 @@
-"""`check` of an index on PostgreSQL.
+"""`check` for an index on PostgreSQL.
 
 | finding | meaning | repair |
 |---|---|---|
@@ -138,7 +138,7 @@ def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport,
     unlisted = f"NOT EXISTS (SELECT FROM {tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)"
     found = scanned(session, f"SELECT fingerprint FROM {tables.fingerprints} AS filed WHERE {unlisted}")
     for (fingerprint,) in found:
-        report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} does not have a document")
+        report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} does not belong to a document")
     if not (found and is_repair):
         return
 

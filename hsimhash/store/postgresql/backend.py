@@ -8,6 +8,7 @@ from types import ModuleType
 
 from hsimhash.cover import Prices
 from hsimhash.errors import HsimhashError
+from hsimhash.extras import install_command
 from hsimhash.store.backend import Backend, Instead, Opening
 from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import BacksUp, Compacts, LoadsInBulk
@@ -21,7 +22,7 @@ def _operations() -> ModuleType:
     try:
         from hsimhash.store.postgresql import operations
     except ModuleNotFoundError as error:
-        raise HsimhashError(f"an index on PostgreSQL needs {error.name}: pip install 'hsimhash[postgresql]'") from error
+        raise HsimhashError(f"an index on PostgreSQL needs {error.name}: {install_command('postgresql')}") from error
     return operations
 
 
@@ -32,9 +33,9 @@ class _DatabaseBackend(Backend):
     example = "postgresql://user@host/database?table=pages"
     # Derived from the differences between layouts, distances and loads on PostgreSQL 15, with all data in memory and
     # one client on the same machine. The queries read 4 and 10 buckets with 61 and 0.2 candidates, and 52 and 731
-    # buckets. The bulk loads wrote 1,000,000 documents into 4 and 10 drawers. Other queries had a key or none; each
-    # part of a key is looked up in five indexes. Sizes were measured after those loads; B-trees are a third larger if
-    # documents are inserted one by one.
+    # buckets. The bulk loads wrote 1,000,000 documents into 4 and 10 drawers. Other queries were made
+    # with and without a key; each part of a key is looked up in five indexes. Sizes were measured after those loads;
+    # B-trees are a third larger if documents are inserted one by one.
     prices = Prices(
         read_us=7,
         candidate_us=0.2,
@@ -81,7 +82,7 @@ class _DatabaseBackend(Backend):
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         address = DatabaseAddress.parse(url)
         if capability is Compacts:
-            said = "PostgreSQL vacuums tables by itself; to do it now, while nobody else uses them, run in psql:"
+            said = "PostgreSQL vacuums tables automatically; to do it now, while nothing uses them, run this in psql:"
             return Instead(said, [f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in SUFFIXES)};"])
         if capability is BacksUp:
             tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in SUFFIXES)

@@ -8,7 +8,7 @@ If the index is empty, all database indexes except primary keys are dropped firs
 end. A drawer then takes a fifth of the time, and three quarters of the space. Until the indexes exist, queries read the
 whole table. If nobody finishes the load, `check --repair` creates the missing indexes.
 
-Only the owner of the tables can drop and create indexes. The loads of other users keep them, and take longer.
+Only the tables' owner can drop and create indexes. Loads by other users keep the indexes, and take longer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _INDEXED = 0.5  # approximate time for the indexes, relative to the time for the
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """The progress of a merge in slices: numbers of runs and slices, the next slice, and how many documents changed."""
+    """A sliced merge's progress: numbers of runs and slices, the next slice, and how many documents changed."""
 
     runs: int
     slices: int
@@ -83,7 +83,7 @@ class DatabaseLoad(BulkLoad):
         return _Merged(**json.loads(found[0][0])) if found else None
 
     def _begin_empty(self, link: Link) -> bool:
-        """Drop the indexes if there are no documents and this user can create them again.
+        """Drop the indexes if there are no documents and this user can recreate them.
 
         Returns:
             Whether there are no documents.
@@ -118,6 +118,6 @@ class DatabaseLoad(BulkLoad):
         self._session.transaction(lambda link: link.do(statement, name))
 
     def delete(self) -> None:
-        """Remove the progress of the merge from the index, then the runs."""
+        """Remove the merge's progress from the index, then the runs."""
         self._forget_merge()
         super().delete()

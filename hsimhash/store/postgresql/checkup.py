@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` on PostgreSQL: the server, the record, privileges, durability and vacuuming."""
+"""The `hsimhash doctor` checks on PostgreSQL: the server, the record, privileges, durability and vacuuming."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _check_server(link: Link) -> Check:
     took_ms = median_ms(lambda: link.rows("SELECT 1"))
     said = (
         f"PostgreSQL {version // 10_000}.{version % 10_000}, user {role}, {tls}, {used} connections in use, "
-        f"a round trip {took_ms:.2f} ms"
+        f"round trip {took_ms:.2f} ms"
     )
     if is_standby:
         return Check("server", "warn", f"{said}; this is a standby: queries work, but ingest does not; use the primary")
@@ -80,8 +80,8 @@ def _check_privileges(link: Link, tables: Tables) -> Check:
     return Check(
         "privileges",
         "ok",
-        f"{user} can read and write, but {lack}: large loads keep the database indexes, and 'check --repair' cannot "
-        f"create missing ones",
+        f"{user} can read and write, but {lack}: large loads keep the database indexes and take longer, and "
+        f"'hsimhash check --repair' cannot create missing indexes",
     )
 
 
@@ -105,8 +105,8 @@ def _check_indexes(store: DatabaseStore) -> Check:
         return Check(
             "indexes",
             "warn",
-            f"missing {', '.join(missing)}, as during a first load: queries read the whole table; if no load is "
-            f"running, 'hsimhash check --repair' creates the indexes",
+            f"missing {', '.join(missing)} (normal during a first load): queries read the whole table; if no load is "
+            f"running, create the indexes with 'hsimhash check --repair'",
         )
     return Check("indexes", "ok", f"all {len(store.tables.indexes())} exist")
 
@@ -125,5 +125,5 @@ def _check_size(store: DatabaseStore) -> Check:
     size, live, dead = store.session.call(read)
     said = f"{size >> 20:,} MiB, {live:,} rows, {dead:,} dead rows"
     if dead > _DEAD_SHARE * live + 10_000:
-        return Check("tables", "warn", f"{said}: autovacuum does not keep up; run VACUUM ANALYZE, or tune autovacuum")
+        return Check("tables", "warn", f"{said}: autovacuum is falling behind; run VACUUM ANALYZE, or tune autovacuum")
     return Check("tables", "ok", said)

@@ -7,7 +7,7 @@
 | `pages_record` | a part of the record, a mark, or the progress of a bulk load | by name |
 
 A drawer is an index on an expression, so PostgreSQL itself maintains its rows: every write of a fingerprint files it in
-all drawers, in the same transaction. Each drawer index includes the fingerprint, so buckets are read from indexes only.
+all drawers, in the same transaction. Each drawer index includes the fingerprint, so reading buckets needs only indexes.
 
 In format 3, a document also has the columns `key_1` to `key_5` with the segment of each part of its key, or -1 if there
 is no such part, because SQL cannot easily compute these segments. Equal parts may be in different columns, so a query
@@ -57,12 +57,12 @@ def document_of(row: Sequence[object]) -> Document:
 
 
 def segment_sql(drawer: Drawer) -> str:
-    """Return the SQL expression of a drawer's segment."""
+    """Return the SQL expression for a drawer's segment."""
     return " | ".join(f"(((fingerprint >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
 
 
 def near_sql(query: str, distance: str) -> str:
-    """Return the SQL condition that a fingerprint is within a distance of the query."""
+    """Return an SQL condition that is true if a fingerprint is within a distance of the query."""
     return f"bit_count((fingerprint # {query})::bit(64)) <= {distance}"
 
 
@@ -250,7 +250,7 @@ def made_sql(address: DatabaseAddress) -> str:
 
 
 def lock_number(address: DatabaseAddress) -> int:
-    """Return the number of the advisory lock of an index's writers."""
+    """Return the number of the advisory lock for an index's writers."""
     digest = blake2b(f"hsimhash writes {address.full_table}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 

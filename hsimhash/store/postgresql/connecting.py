@@ -1,10 +1,10 @@
 """Open a connection within a time limit.
 
 `psycopg.Connection.connect` waits at least two seconds for each address, because it copies libpq's rounding of
-`connect_timeout`. This module makes the same attempts, each with a fractional limit. The addresses share the time that
-is left, so that one host that hangs leaves time for the next one.
+`connect_timeout`. This module makes the same attempts, each with a fractional limit. The addresses share the
+remaining time, so that a host that hangs leaves time for the next one.
 
-Only the lookup of host names is not limited, because the C library cannot be interrupted.
+Only host name lookups are not limited, because the C library cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def connected(conninfo: str, most_s: float, until: float, **options: ConnParam) 
     Args:
         conninfo: URL for libpq, with any number of hosts.
         most_s: Time limit for each address, in seconds.
-        until: Time limit for all addresses, on the clock of `time.monotonic`.
+        until: Deadline for all addresses, on the `time.monotonic` clock.
         options: Options of libpq, which override those of the URL.
 
     Raises:
@@ -65,5 +65,5 @@ def _failure(failures: list[tuple[ConnDict, psycopg.Error]]) -> psycopg.Error:
 
 
 def _host(attempt: ConnDict) -> str:
-    """Return the host of an attempt, for messages."""
+    """Return an attempt's host, for messages."""
     return ":".join(str(attempt[name]) for name in ("host", "port") if attempt.get(name)) or "localhost"

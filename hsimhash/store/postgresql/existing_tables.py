@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
+from hsimhash.errors import CorruptionError, IndexNotFoundError, create_one
 from hsimhash.store.base import DISTANCE_PART, IDENTITY_PART, RECORD_PARTS
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import table_name
@@ -78,13 +78,13 @@ def refuse_no_tables(ask: _Ask, address: DatabaseAddress) -> None:
             f"table="
         )
     if not remains.tables:
-        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + CREATE_ONE)
+        raise IndexNotFoundError(f"no index at {address}: there is no such table; " + create_one(address.index_url))
     if remains.lost:
         raise (CorruptionError if remains.has_record else IndexNotFoundError)(remains.half(address))
 
 
 def _columns(ask: _Ask, address: DatabaseAddress) -> dict[str, set[str]]:
-    """Return the name and type of each table's columns, by the table's suffix; views count as having no columns."""
+    """Return the name and type of each table's columns, by table suffix; views are treated as having no columns."""
     names = {f"{address.table}{suffix}": suffix for suffix in _SHAPES}
     rows = ask(
         "SELECT relname::text, attname || ' ' || format_type(atttypid, atttypmod) FROM pg_class "

@@ -20,7 +20,7 @@ from hsimhash.errors import (
 )
 from hsimhash.store.postgresql.address import DatabaseAddress
 
-# Errors of a server that is starting, stopping or full, and of conflicting transactions. The same call may succeed
+# Errors from a server that is starting, stopping or full, and from conflicting transactions. The same call may succeed
 # soon.
 _PASSING = (
     errors.SerializationFailure,
@@ -52,14 +52,14 @@ _REMEDIES = (
         r"invalid response|received H|expected authentication",
         "the server is not PostgreSQL: check the port, usually 5432",
     ),
-    (r"certificate|does not support SSL|SSL error", "check sslmode=, and pass the authority's file: sslrootcert=FILE"),
+    (r"certificate|does not support SSL|SSL error", "check sslmode=, and pass the CA certificate: sslrootcert=FILE"),
     (r"translate host name|not known", "is the host name spelled correctly?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
     (
         r"query_wait_timeout|max_client_conn|no more connections",
         "the pooler is full: raise its limits, or use fewer processes",
     ),
-    (r"wait timeout expired", "it did not respond in time: check what it is doing in pg_stat_activity"),
+    (r"wait timeout expired", "it did not respond in time; see pg_stat_activity for what it is doing"),
     (
         r"did not answer in time",
         "is the host up, is the port open in its firewall, and is PostgreSQL overloaded or suspended?",
@@ -77,7 +77,7 @@ class LostLinkError(psycopg.OperationalError):
 
 
 class SilentServerError(LostLinkError):
-    """The server did not answer at all: not to a new connection, or neither to a call nor to its cancellation."""
+    """The server did not answer at all: it ignored a new connection, or both a call and its cancellation."""
 
 
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
@@ -95,7 +95,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_late(error: BaseException | None) -> bool:
-    """Whether psycopg stopped waiting for the server, because the time limit had passed."""
+    """Whether psycopg stopped waiting for the server because the time limit had passed."""
     is_from_psycopg = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
     return is_from_psycopg and str(error).endswith("timeout expired")
 
@@ -126,7 +126,7 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
     """Convert an error from psycopg to an hsimhash error with the problem, the place and the remedy.
 
     Args:
-        error: Error from psycopg, or one of this module.
+        error: Error from psycopg, or one from this module.
         address: Address of the index.
         user: Database user of the failed call, if it is known.
     """
@@ -142,19 +142,19 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
     if isinstance(error, errors.DuplicateTable):
         return IndexExistsError(f"cannot create an index at {address}: {said}; choose another name with table=")
     if isinstance(error, errors.DependentObjectsStillExist):
-        return HsimhashError(f"cannot drop {where}: {error.diag.message_detail}; drop what depends on it first")
+        return HsimhashError(f"cannot drop {where}: {error.diag.message_detail}; drop the dependent objects first")
     if isinstance(error, errors.LockNotAvailable):
         return StoreBusyError(
-            f"{where} was held by another writer for too long; try again, or set a longer lock_timeout="
+            f"{where} was locked by another writer for too long; try again, or set a longer lock_timeout= in the URL"
         )
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return StoreUnavailableError(
-            f"{where} cannot be written: {said}; is it a standby? use the primary, or add "
-            f"target_session_attrs=read-write"
+            f"{where} cannot be written: {said}; if the server is a standby, use the primary, or add "
+            f"target_session_attrs=read-write to the URL"
         )
     if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)):
         return StoreUnavailableError(
-            f"{where}: the server has reached a limit of disk space or memory: {said}; free some, or raise the limit"
+            f"{where}: the server has reached a limit on disk space or memory: {said}; free some, or raise the limit"
         )
     if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
         return CorruptionError(
@@ -170,12 +170,12 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
         return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again")
     if isinstance(error, psycopg.OperationalError):
         remedy = next(
-            (remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' reports more"
+            (remedy for words, remedy in _REMEDIES if re.search(words, said)), "run 'hsimhash doctor' for details"
         )
         return StoreUnavailableError(f"cannot connect to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return HsimhashError(
-            f"the URL of {address} cannot be used: {said}; check its options, which can be table=, timeout=, "
-            f"deadline=, lock_timeout= and those of libpq"
+            f"invalid URL for {address}: {said}; check its options, which can be table=, timeout=, deadline=, "
+            f"lock_timeout= and those of libpq"
         )
     return HsimhashError(f"PostgreSQL rejected a call on {where}: {said}")

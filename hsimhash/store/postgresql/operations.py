@@ -25,7 +25,7 @@ def table_sql(url: str, record: Record) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """Return a text as an SQL literal, valid for any setting of standard_conforming_strings."""
+    """Return a string as an SQL literal, valid for any setting of standard_conforming_strings."""
     quoted = text.replace("'", "''")
     return f"'{quoted}'" if "\\" not in text else " E'" + quoted.replace("\\", "\\\\") + "'"
 

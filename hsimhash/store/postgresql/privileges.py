@@ -1,4 +1,4 @@
-"""What the database user may do with the tables of an index.
+"""What the database user may do with an index's tables.
 
 | calls | privileges |
 |---|---|
@@ -22,7 +22,7 @@ class Privileges(NamedTuple):
 
     Args:
         user: Name of the user.
-        unreadable: Tables without SELECT.
+        unreadable: Tables without the SELECT privilege.
         unwritable: Tables without a privilege that writes need.
         lacking: The missing privileges for writes, in SQL's words.
         owns: Whether the user owns all tables, or inherits from their owners.
@@ -38,12 +38,12 @@ class Privileges(NamedTuple):
 
     @property
     def can_rebuild(self) -> bool:
-        """Whether the user can drop the database indexes and create them again."""
+        """Whether the user can drop and recreate the database indexes."""
         return self.owns and self.creates
 
 
 def privileges(link: Link, tables: Tables) -> Privileges:
-    """Return what the user of a connection may do with the tables of an index."""
+    """Return what a connection's user may do with an index's tables."""
     names = [tables.named(suffix) for suffix in SUFFIXES]
     ((user, owns, creates),) = link.rows(
         "SELECT current_user::text, bool_and(pg_has_role(relowner, 'USAGE')), "

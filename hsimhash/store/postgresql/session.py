@@ -2,7 +2,7 @@
 
 A call is retried until its deadline if the server cannot be reached or is starting, or if two transactions conflicted.
 If the reply to a commit is lost, the write may have succeeded. It is sent again, and then changes nothing, because
-every write describes the final state of its rows. Only the returned count is that of the last attempt.
+every write describes the final state of its rows. However, the returned count is that of the last attempt.
 
 Nothing depends on the defaults of a server, a database, a role or `options=`. The table lists the assumptions, and what
 ensures them. `SET` means that each connection makes this setting when it opens:
@@ -73,15 +73,15 @@ T = TypeVar("T")
 OLDEST_SERVER = 140_000  # the first version with bit_count
 _IDLE_CONNECTIONS = 8  # maximum number of idle connections kept
 _LOCK_SLICE_MS = 500  # how long to wait for the write lock between two calls of `stop`
-# The time to cancel a call that has reached its time limit: a tenth of that limit, but at least and at most this long.
-# A server that answers does so within milliseconds.
+# The time allowed for cancelling a call that has reached its time limit: a tenth of that limit, within these bounds.
+# A responsive server answers within milliseconds.
 _LEAST_CANCEL_S, _MOST_CANCEL_S, _CANCEL_SHARE = 0.2, 1.0, 0.1
 _LOOKS, _LOOK_S, _ASKS = 3, 1.0, 30  # limits of the search for a server process that connections share behind a pooler
 _OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each followed by `_timeout`
 _TRANSACTION_TIMEOUT = 170_000  # the first server version with transaction_timeout
 # Queries always use the database indexes, whatever the planner assumes about the tables. They use one process, because
 # before the first ANALYZE the planner would start two more processes for each query, which takes 4 ms instead of 0.1.
-# Commits are durable. The text of a million letters makes glibc's free() keep up to 2 MB (see the dynamic
+# Commits are durable. Creating a text of a million letters makes glibc's free() keep up to 2 MB (see the dynamic
 # M_TRIM_THRESHOLD in mallopt(3)). Otherwise a server process may return each query's memory to the kernel and request
 # it again for the next query, which takes 30 of 130 µs.
 _SETTINGS = (
@@ -268,10 +268,10 @@ class DatabaseSession:
         link.execute(_settings(version), prepare=False)
 
     def _refuse_shared_process(self, link: Link) -> None:
-        """Raise an error if a pooler shares a server process between connections; call this before making settings.
+        """Raise an error if a pooler shares a server process between connections; call this before changing settings.
 
-        A pooler reports a process id of its own. In transaction mode, it assigns the server process of an idle
-        connection to the next transaction, which may belong to another connection. The next transaction on the first
+        A pooler reports a process id of its own. In transaction mode, it assigns an idle connection's server
+        process to the next transaction, which may belong to another connection. The next transaction on the first
         connection may then use another process.
         """
         process = link.server_process()
@@ -313,7 +313,7 @@ class DatabaseSession:
                     raise
                 raise LostRightError(
                     f"{self.url}: the connection that held the write lock was lost ({words_of(error)}); "
-                    f"unacknowledged writes may not be stored; try again: a job resumes where it stopped"
+                    f"unacknowledged writes may be lost; try again: a job resumes where it stopped"
                 ) from error
 
         return self.tried(attempt, is_long=is_long)
@@ -374,7 +374,7 @@ class DatabaseSession:
             time.sleep(pause_s)
 
     def error(self, error: Exception) -> HsimhashError:
-        """Convert an error of this session's calls; see `store_error`."""
+        """Convert an error from this session's calls; see `store_error`."""
         return store_error(error, self.address, self.user)
 
     def end_failed(self, link: Link) -> bool:
@@ -414,7 +414,7 @@ class DatabaseSession:
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
             begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}"
             link.execute(begin, prepare=False)
-            if self.made is not None:  # prepared, as planning takes longer than a round trip; this read locks the table
+            if self.made is not None:  # prepared: planning takes longer than a round trip; this read locks the table
                 self.check_same(link.rows(made_sql(self.address)))
             done = work(link)
             link.execute("COMMIT", prepare=False)

@@ -26,7 +26,7 @@ from hsimhash.store.reports import MOST_LISTED, SAMPLED_DOCUMENTS, CheckReport, 
 from hsimhash.store.runs import BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
-_COUNTED_BYTES = 1 << 26  # about 200,000 documents: in larger tables, key rows are counted for a sample
+_COUNTED_BYTES = 1 << 26  # about 200,000 documents: in larger tables, key rows are counted in a sample
 _SAMPLED_OF_BLOCK = 20  # of about 100: documents added together are similar, so five times as many blocks are read
 _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # within each half of the fingerprints, bigints sort like fingerprints
 
@@ -151,7 +151,7 @@ class DatabaseStore(Store):
         return facts
 
     def _key_rows(self, documents_bytes: int) -> int:
-        """Count the rows that other stores keep in the key drawer; in a large table, those of a part of all hashes."""
+        """Count the rows that other stores keep in the key drawer; in a large table, estimate them from a sample."""
         if not self.record.has_signatures:
             return 0
         parts = 1 << (documents_bytes // _COUNTED_BYTES).bit_length()

@@ -1,4 +1,4 @@
-"""Reads for queries. A view is one snapshot, taken at its first read; a query of few buckets is a single statement."""
+"""Reads for queries. A view is one snapshot, taken at its first read; a query for a few buckets is one statement."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_MORE = (None,) * 5  # the row that means that there are more results than allowed
-_SOON_S = 0.1  # a read that fails within this time before the deadline counts as late and is not retried
+_MORE = (None,) * 5  # this row means that there are more results than allowed
+_SOON_S = 0.1  # a read that fails this close to its deadline is treated as late and is not retried
 _PAGE_ROWS = 226  # fingerprints in a page of a table: 8,168 bytes divided by 36
 
 
@@ -96,7 +96,7 @@ class DatabaseView(View):
             raise self._session.error(error) from error
 
     def _late(self, error: psycopg.Error | StoreUnavailableError) -> StoreTimeoutError:
-        late = f"a query of {self._session.url} did not finish within {self._timeout_s:g} s"
+        late = f"a query on {self._session.url} did not finish within {self._timeout_s:g} s"
         cause = error if isinstance(error, psycopg.Error) else error.__cause__
         if is_late(cause) and not isinstance(cause, SilentServerError):
             return StoreTimeoutError(f"{late}; allow more time")

@@ -1,10 +1,10 @@
 """Write documents, each batch in one transaction that locks its rows in order.
 
-Invariant: *every document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of
-its fingerprint against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes rows of
-fingerprints locks them first (FOR UPDATE), which waits for the writers that add documents. Then it looks for documents,
-including those that these writers have added. Its next statement must see their commits, so each transaction is READ
-COMMITTED, regardless of the database's default (`session.py` lists all assumptions).
+Invariant: *every document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks its
+fingerprint's row against deletion (FOR KEY SHARE), unless it inserted that row itself. A writer that deletes
+fingerprint rows locks them first (FOR UPDATE), so it waits for the writers that add documents. Then it looks for
+documents, including those that these writers have added. Its next statement must see their commits, so each
+transaction is READ COMMITTED, regardless of the database's default (`session.py` lists all assumptions).
 
 Documents are locked in order of id, and then fingerprints in ascending order, so writers cannot deadlock. If a row
 changes between reading and locking it, the transaction starts over.
@@ -24,7 +24,7 @@ from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed
 from hsimhash.store.postgresql.failures import MetAnotherError
 from hsimhash.store.postgresql.session import Link, TextArray
 
-Wanting = Mapping[bytes, tuple[Signature, int]]  # the signature and first seen of each document
+Wanting = Mapping[bytes, tuple[Signature, int]]  # each document's signature and first seen
 
 
 class TableWrites:
@@ -53,7 +53,7 @@ class TableWrites:
         return len(added)
 
     def remove_documents(self, doc_ids: Sequence[bytes], before: int | None) -> int:
-        """Remove documents, with `before` only those first seen earlier; return how many existed."""
+        """Remove documents, or with `before` only those first seen earlier; return how many existed."""
         documents = self._tables.documents
         old = "" if before is None else f" AND first_seen < {before:d}"
         found = self._link.rows(
@@ -142,7 +142,7 @@ class TableWrites:
             raise MetAnotherError("another transaction has deleted a fingerprint")
 
     def _lock_fingerprints(self, values: Int64s, strength: str) -> Int64s:
-        """Lock rows of fingerprints; return those that exist."""
+        """Lock the rows of fingerprints; return the fingerprints that exist."""
         found = self._link.rows(
             f"SELECT fingerprint FROM {self._tables.fingerprints} WHERE fingerprint = ANY($1) "
             f"ORDER BY fingerprint FOR {strength}",
@@ -151,7 +151,7 @@ class TableWrites:
         return np.array(found, np.int64).ravel()
 
     def _drop_fingerprints(self, values: Int64s) -> None:
-        """Delete those of the given locked fingerprints that no longer have a document."""
+        """Delete the given locked fingerprints that no longer have a document."""
         self._link.do(
             f"DELETE FROM {self._tables.fingerprints} AS filed WHERE fingerprint = ANY($1) AND NOT EXISTS "
             f"(SELECT FROM {self._tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)",

@@ -2,7 +2,7 @@
 
 | scheme | server |
 |---|---|
-| `redis`, `rediss` | one server, without and with TLS; port 6379 by default |
+| `redis`, `rediss` | one server, without or with TLS; port 6379 by default |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels report: `redis+sentinel://s1,s2:26379/mymaster/0` |
 
@@ -33,17 +33,17 @@ REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 263
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _REMEDY = (
-    "a URL is logged, so it must not contain a password; use user@host and HSIMHASH_REDIS_PASSWORD, or a file with the "
-    "password and password_file=FILE"
+    "URLs are logged, so they must not contain a password; use user@host, and set HSIMHASH_REDIS_PASSWORD, or pass a "
+    "file with the password: password_file=FILE"
 )
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class RedisAddress:
-    """The servers or the path of a socket, the database, and connection options. `str()` returns the URL.
+    """The servers or a socket's path, the database, and connection options. `str()` returns the URL.
 
-    The query in a URL can set all fields that have a default.
+    A URL's query can set every field that has a default.
     """
 
     scheme: str
@@ -56,7 +56,7 @@ class RedisAddress:
     timeout_s: float = 5.0  # to connect, and for each reply
     deadline_s: float | None = None  # for a call with all its retries; None: `Opening.deadline_s`
     password_file: str = ""
-    ca: str = ""  # file of trusted certificates; empty: those of the system
+    ca: str = ""  # file of trusted certificates; empty: the system's
     cert: str = ""
     key: str = ""
 
@@ -69,7 +69,7 @@ class RedisAddress:
     def _parsed(cls, url: str) -> RedisAddress:
         found = _URL.fullmatch(url)
         if not found or found[1] not in REDIS_SCHEMES:
-            raise ValueError(f"not the URL of an index on Redis: the scheme must be {', '.join(REDIS_SCHEMES)}")
+            raise ValueError(f"not a Redis URL: the scheme must be one of {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
         options = _options(query)
         named = options.pop("db", "")

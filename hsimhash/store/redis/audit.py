@@ -1,16 +1,16 @@
-"""`check` of an index on Redis: it compares registers, listings and buckets with each other.
+"""`check` for an index on Redis: it compares registers, listings and buckets with each other.
 
 | finding | meaning | repair |
 |---|---|---|
 | a register whose document is not listed under its fingerprint | problem: queries miss it | it is listed and filed |
-| a listed fingerprint that is missing in a bucket or in its key's bucket | problem: queries may miss it | it is filed |
+| a listed fingerprint that is missing from a bucket or its key's bucket | problem: queries may miss it | it is filed |
 | a bucket row whose key does not match its contents | problem | deleted |
 | a count of documents that differs from the number of registers | problem | corrected |
 | a listing without a register, or with a register that contradicts it | leftover of a change | logged, then collected |
 | a bucket row with an unlisted fingerprint, or with a key that none of its documents has | leftover | deleted |
 
-Everything is read once, page by page, while others read and write. Differences are read again, and repaired, in one
-step. The check needs 16 bytes of memory for each fingerprint (more with over 64 drawers), and about 100 bytes for each
+Everything is read once, page by page, while others read and write. Differences are read again and repaired in one
+step. The check needs 16 bytes of memory for each fingerprint (more for over 64 drawers), and about 100 bytes for each
 row of the key drawer.
 """
 
@@ -32,7 +32,7 @@ from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLI
 from hsimhash.store.reports import CheckReport
 
 _SCANNED = 1_000  # number of keys that SCAN examines in one call
-_WORD = 64  # number of drawers for which a number in `met` has bits
+_WORD = 64  # number of drawers per number in `met`, one bit each
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
@@ -100,7 +100,7 @@ class RedisAudit:
         return [_mark(prefix, packed) for prefix in self.record.key_prefixes(document.key)]
 
     def _log(self, row: bytes) -> None:
-        """Write a listing into the log of orphans, with the current time."""
+        """Write a listing to the log of orphans, with the current time."""
         no_key = bytes(FINGERPRINT_BYTES * self.record.has_signatures)
         orphan = row[:FINGERPRINT_BYTES] + no_key + row[FINGERPRINT_BYTES:]
         self.session.write(CORRECT, [self.keys.orphans], [orphan, 0])
@@ -148,7 +148,7 @@ class RedisAudit:
                 return
 
     def _meet(self, rows: Uint8s) -> Bools:
-        """Mark the rows that are known to be right; return which rows are not."""
+        """Mark the rows that are known to be correct; return which rows are not."""
         values, flags = fingerprints_of(rows), rows[:, SEGMENT_BYTES]
         segments = rows[:, :SEGMENT_BYTES].copy().view(">u4").ravel()
         is_known = np.zeros(len(rows), np.bool_)
@@ -164,7 +164,7 @@ class RedisAudit:
         return ~is_known
 
     def _check_rows(self, rows: Uint8s, is_unknown: Bools) -> None:
-        """Check the key drawer rows, and the other rows that are not known to be right."""
+        """Check the key drawer rows, and the other rows that are not known to be correct."""
         for row in rows[is_unknown]:
             prefix, packed = row[:PREFIX_BYTES].tobytes(), row[PREFIX_BYTES:].tobytes()
             mark, text = _mark(prefix, packed), f"drawer row {prefix.hex()} {packed.hex()}"
@@ -176,7 +176,7 @@ class RedisAudit:
                     self._unfile(prefix, packed, b"1")
             elif not self._is_counted_on(prefix, packed, is_key=is_key):
                 why = "document with this key" if is_key else "document"
-                if self._is_repaired(self.report.leftover, f"{text} does not have a {why}"):
+                if self._is_repaired(self.report.leftover, f"{text} does not belong to a {why}"):
                     self._unfile(prefix, packed, b"1" if is_key else b"0")
 
     def _is_counted_on(self, prefix: bytes, packed: bytes, *, is_key: bool) -> bool:

@@ -15,7 +15,7 @@ from hsimhash.store.urls import DEADLINE
 
 
 def _operations() -> ModuleType:
-    from hsimhash.store.redis import operations  # here because it takes as long as opening an embedded index
+    from hsimhash.store.redis import operations  # imported here, because it takes as long as opening an embedded index
 
     return operations
 
@@ -27,7 +27,7 @@ class _RedisBackend(Backend):
     example = "redis://host:6379/0?prefix=name"
     # Derived from the differences between layouts 4 and 10 on Redis 7.0, with a million documents and one redis-py
     # client on loopback. Sizes are the memory that the server reports. A listing and a register take 127 bytes in
-    # compact form. They take twice as much if one of the 65,536 shards has over 128 documents, or an id over 56 bytes.
+    # compact form. They take twice as much if one of the 65,536 shards has over 128 documents or an id over 56 bytes.
     prices = Prices(
         read_us=3,
         candidate_us=0.066,
@@ -76,9 +76,10 @@ class _RedisBackend(Backend):
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
         if capability is Compacts:
-            return Instead("Redis returns free memory by itself; to do it now, run in redis-cli:", ["MEMORY PURGE"])
+            said = "Redis returns free memory automatically; to do it now, run this in redis-cli:"
+            return Instead(said, ["MEMORY PURGE"])
         if capability is BacksUp:
-            said = "Redis saves all its keys to a file, which you can copy at any time; to save now, run in redis-cli:"
+            said = "Redis saves all keys to a file, which you can copy at any time; to save now, run this in redis-cli:"
             return Instead(said, ["BGSAVE"])
         return super().instead(capability, url, target)
 

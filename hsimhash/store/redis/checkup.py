@@ -1,4 +1,4 @@
-"""The checks of `hsimhash doctor` on Redis: server, persistence, eviction, memory, record."""
+"""The `hsimhash doctor` checks on Redis: server, persistence, eviction, memory, record."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def _check_server(session: RedisSession) -> Iterator[Check]:
     milliseconds = median_ms(lambda: session.call("PING"))
     info = info_of(session)
     if not info:
-        said = f"{session.address.place}; a PING: {milliseconds:.2f} ms (median of {READS})"
+        said = f"{session.address.place}; PING takes {milliseconds:.2f} ms (median of {READS})"
         yield Check(
-            "server", "warn", f"{said}; the user cannot call INFO, so doctor cannot check version, role and memory"
+            "server", "warn", f"{said}; the user cannot call INFO, so doctor cannot check the version, role and memory"
         )
         yield _check_persistence(session, info)
         yield _check_eviction(info)
         return
     version, role = info.get("redis_version", "unknown"), info.get("role", "unknown")
-    said = f"{session.address.place}, Redis {version}, {role}; a PING: {milliseconds:.2f} ms (median of {READS})"
+    said = f"{session.address.place}, Redis {version}, {role}; PING takes {milliseconds:.2f} ms (median of {READS})"
     numbers = tuple(int(one) for one in version.split(".")[:2] if one.isdigit())
     if numbers < _OLDEST:
         yield Check("server", "warn", f"{said}; hsimhash needs Redis 6.2 or newer")
@@ -62,7 +62,7 @@ def _check_persistence(session: RedisSession, info: dict[str, str]) -> Check:
     fsync, has_replicas = config_of(session, "appendfsync"), int(info.get("connected_slaves", "0")) > 0
     said = persistence_of(info, fsync, config_of(session, "save"))
     if info.get("aof_enabled") != "1" and not has_replicas:
-        remedy = "set appendonly yes, and appendfsync always to lose no acknowledged write; or add a replica"
+        remedy = "set appendonly yes (with appendfsync always, no acknowledged write is lost), or add a replica"
         return Check("persistence", "warn", f"{said}: a crash loses recent writes; {remedy}")
     if info.get("aof_last_write_status", "ok") != "ok":
         return Check(

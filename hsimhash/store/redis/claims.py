@@ -1,7 +1,7 @@
-"""Concurrent claims: exactly one of several near documents becomes new, without a lock.
+"""Concurrent claims: exactly one of several near documents is new, without a lock.
 
-A claim reads like a query. Then one script adds the documents for which nothing near was found, unless anything that
-was read has changed (`scripts.py`). In that case, the claim reads again, with fewer documents. Of several concurrent
+A claim reads like a query. Then a single script adds the documents that have no near matches, unless anything that was
+read has changed (`scripts.py`). In that case, the claim reads again, with fewer documents. Of several concurrent
 scripts, at least one succeeds.
 """
 
@@ -31,8 +31,8 @@ def decide_claims(rows: RedisRows, claims: Claims) -> None:
         if new and not rows.add_if_unchanged(doc_ids, claims.signatures[new], claims.first_seen[new], view.seen):
             if time.monotonic() - began_s > rows.limits.claim_s:
                 raise ClaimBusyError(
-                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s, other processes kept adding documents "
-                    f"near one of the {len(claims.doc_ids)} claimed documents; repeat the call"
+                    f"{rows.session.url}: other processes kept adding documents near one of the {len(claims.doc_ids)} "
+                    f"claimed documents for over {rows.limits.claim_s:g} s; repeat the call"
                 )
             most = max(1, most // 2)
             time.sleep(next(waits))
@@ -71,7 +71,7 @@ class ClaimView(RedisView):
         return values
 
     def _swept(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        # A sweep reads the whole index, so note the counter of changes.
+        # A sweep reads the whole index, so note the change counter.
         changes = self._session.call("HGET", self._keys.record, b"changes")
         self._note((b"field", self._keys.record, b"changes", b"", 0), changes or b"")
         return super()._swept(ranges)

@@ -34,20 +34,20 @@ from hsimhash.store.base import Document, Record
 SHARDS = 1 << 16  # on disk: the number of shards of listings, and of registers
 _SHARD_BYTES = 2
 # How registers of each size are packed: fingerprint and first seen; since format 2, sketch and key; with a TTL, the
-# time of expiry.
+# expiry time.
 _PACKINGS = {one.size: one for one in map(Struct, (">QQ", ">QQ8x", ">QQQQ", ">QQQQ8x"))}
 _FEW_ROWS = 40
 
 
 class Keys:
-    """The keys of the index with a prefix."""
+    """The keys of an index, given its prefix."""
 
     def __init__(self, prefix: str) -> None:
         self.head = head = f"{prefix}:".encode()
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
         self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
-        # The patterns by which SCAN finds the keys of rows, and their types. A prefix contains no special characters.
+        # SCAN's patterns for the keys of rows, and their types. A prefix does not contain special characters.
         buckets, listings, registers = self.buckets + b"?" * PREFIX_BYTES, self.listings + b"??", self.registers
         self.rows = {buckets: b"string", listings: b"zset", registers + b"[0-9a-f]" * 4: b"hash"}
 
@@ -56,7 +56,7 @@ class Keys:
         return self.buckets + prefix
 
     def listing(self, packed_fingerprint: bytes) -> bytes:
-        """Return the key of the listing of a fingerprint."""
+        """Return the key of a fingerprint's listing."""
         return self.listings + packed_fingerprint[:_SHARD_BYTES]
 
     def register(self, doc_id: bytes) -> bytes:
@@ -67,7 +67,7 @@ class Keys:
         """Return the keys of a signature's listing and buckets.
 
         If the index stores keys, the list ends with the buckets of the signature's key, padded to the maximum number
-        with the key of the record.
+        with the record's key.
         """
         packed = pack_fingerprint(signature.fingerprint)
         found = [self.listing(packed), *map(self.bucket, record.layout.prefixes(signature.fingerprint))]

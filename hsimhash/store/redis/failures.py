@@ -1,12 +1,12 @@
-"""Describe errors of a Redis server: the place, the cause and the remedy."""
+"""Describe errors from a Redis server: the place, the cause and the remedy."""
 
 from __future__ import annotations
 
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.redis.address import RedisAddress
 
-_REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
-_ASKED = "it requires a password; set HSIMHASH_REDIS_PASSWORD, or name its file with password_file= in the URL"
+_REFUSED = "it rejected the user or password; check HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
+_ASKED = "it requires a password; set HSIMHASH_REDIS_PASSWORD, or pass a file with password_file= in the URL"
 _FORBIDDEN = "its user lacks a permission; docs/pages/operations/redis.md lists the commands it needs (ACL SETUSER)"
 _CLUSTERED = "it is part of a Redis Cluster, which cannot hold an index; use a single Redis server, PostgreSQL or HBase"
 # Remedies by a part of the error's name and message; the first match is used.
@@ -25,7 +25,7 @@ _REMEDIES = (
     ("maxmemory", "its memory is full (maxmemory); give it more memory and repeat the call"),
     ("NOREPLICAS", "it has fewer replicas than min-replicas-to-write, so it does not accept writes"),
     ("SCRIPT KILL", "an administrator killed the script of this call; try again"),
-    ("MISCONF", "it cannot write its snapshot, so it does not accept writes; check its log and its disk"),
+    ("MISCONF", "it cannot write its snapshot, so it does not accept writes; check its log and disk"),
     ("read only replica", "it is a read-only replica; use its master"),
     ("loading the dataset", "it is loading its data; wait until it is done"),
     ("CrossSlot", _CLUSTERED),
@@ -39,7 +39,7 @@ _REMEDIES = (
     ("DB index is out of range", "it does not have that database; check the number in the URL"),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "its certificate is not trusted; pass the file of its certificate authority with ca=",
+        "its certificate is not trusted; pass the certificate of its CA with ca=FILE",
     ),
     ("WRONG_VERSION_NUMBER", "it does not use TLS on this port; use redis://, or its TLS port"),
     ("SSL", "TLS failed; check ca=, cert= and key= in the URL"),
@@ -56,6 +56,6 @@ def store_error(error: Exception, address: RedisAddress, tried_s: float = 0) -> 
     said = " ".join(str(error).split())
     named = f"{type(error).__name__} {said}"
     remedy = next((remedy for text, remedy in _REMEDIES if text in named), "")
-    how_long = f", for {tried_s:.0f} s" if tried_s >= 1 else ""
+    how_long = f" (retried for {tried_s:.0f} s)" if tried_s >= 1 else ""
     why = f"{remedy} ({said})" if remedy else said or type(error).__name__
-    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; 'hsimhash doctor' reports more")
+    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; run 'hsimhash doctor' for details")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hsimhash.errors import CREATE_ONE, CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError, create_one
 from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, IDENTITY_PART, RECORD_PARTS, Record
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.scripts import CREATE, DELETE
@@ -106,7 +106,9 @@ def opened(session: RedisSession) -> RedisStore:
     found = dict(zip(names, session.call("HMGET", session.keys.record, *names), strict=True))
     parts = {name: value for name, value in found.items() if value is not None}
     if not parts:
-        raise IndexNotFoundError(_half(session.url)) if _is_anything_there(session) else _not_found(session.url)
+        if _is_anything_there(session):
+            raise IndexNotFoundError(_half(session.url))
+        raise IndexNotFoundError(f"{_missing(session.url)}; " + create_one(session.url))
     try:
         record, ttl_s = Record.from_parts(parts, session.url), int(parts.get(TTL_PART, 0))
     except FormatVersionError:
@@ -132,11 +134,11 @@ def refuse_no_index(url: str, password: str | None = None) -> None:
     """Raise `IndexNotFoundError` if there is no index, not even a partially dropped one."""
     with session_at(url, password=password) as session:
         if not _is_anything_there(session):
-            raise _not_found(url)
+            raise IndexNotFoundError(_missing(url))
 
 
-def _not_found(url: str) -> IndexNotFoundError:
-    return IndexNotFoundError(f"no index at {url}: the server does not have an index with this prefix; " + CREATE_ONE)
+def _missing(url: str) -> str:
+    return f"no index at {url}: the server does not have an index with this prefix"
 
 
 def drop_at(url: str, password: str | None = None) -> None:

@@ -35,9 +35,9 @@ class RedisLimits:
         left_s: How long a document stays listed under its old fingerprint, in seconds; queries must take less time.
         claims: Maximum number of claims decided at once; fewer if others change what was read.
         claim_s: How long a claim is retried, in seconds.
-        tidy_s: Minimum time between two collections of leftovers that a store's writes trigger, in seconds.
+        tidy_s: Minimum time, in seconds, between two collections of leftovers triggered by a store's writes.
         tidy_orphans: Maximum number of orphans in such a collection.
-        tidy_shards: Number of register shards that such a collection examines for expired documents, with a TTL.
+        tidy_shards: Number of register shards that such a collection examines for expired documents, if there is a TTL.
     """
 
     batch_keys: int = 4_000
@@ -147,7 +147,7 @@ class RedisRows:
         return removed
 
     def tidy(self) -> None:
-        """Collect some leftovers, unless that has just been done."""
+        """Collect some leftovers, unless this was done recently."""
         if time.monotonic() - self._tidied_s < self.limits.tidy_s:
             return
         self._tidied_s = time.monotonic()
@@ -191,12 +191,12 @@ class RedisRows:
 
 
 def _headed(head: bytes, tails: Uint8s) -> Uint8s:
-    """Return tails of shape (n, bytes) with the same head in front of each."""
+    """Return tails of shape (n, bytes) with the same head before each."""
     heads = np.broadcast_to(np.frombuffer(head, np.uint8), (len(tails), len(head)))
     return np.concatenate([heads, tails], axis=1)
 
 
 def _items(rows: Uint8s) -> list[bytes]:
-    """Return rows of bytes of shape (n, bytes) as a list."""
+    """Return rows of shape (n, bytes) as a list of bytes objects."""
     found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist() if len(rows) else []
     return found

@@ -1,6 +1,6 @@
 """The Lua scripts that Redis runs.
 
-Redis runs each script as one step: readers never see only a part of its effects, and a kill never leaves only a part.
+Redis runs each script as one step: readers never see part of its effects, and a kill never leaves part of them.
 
 Invariants:
 
@@ -24,7 +24,7 @@ caller had read everything in the step that writes. If near documents are claime
 every later caller finds that a bucket, a listing or a register has changed, and reads again.
 
 In an index with a TTL, each register ends with the server time in ms at which it expires, and each insert renews that
-time. Expired documents are not read, and count as new when they are added again; `FORGET` removes them.
+time. Expired documents are not read, and are treated as new when they are added again; `FORGET` removes them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ local function each_listed(key, fp, after, most, head, register, each)
 end
 """
 
-# For scripts that read. ARGV[1] is whether registers may be expired.
+# For scripts that read. ARGV[1] states whether registers may be expired.
 _READ = """
 local is_timed, now = ARGV[1] == '1', redis.call('TIME')
 now = now[1] * 1000 + math.floor(now[2] / 1000)
@@ -156,7 +156,7 @@ def _script(text: str) -> Script:
 # ARGV: the usual four; the mark's field or '', its count, the number of drawers, the number of buckets per
 # key, the TTL in ms or 0, the start of the keys of registers, the number of reads; per read, its kind, three arguments,
 # and the SHA-1 of its result; per document, its id, and its register without the time of expiry.
-# Returns how many documents changed, or -1 if a read now has a different result, so that nothing was written.
+# Returns how many documents changed, or -1 if a read now has a different result and nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -219,7 +219,7 @@ return note(changed)
 )
 
 # KEYS: record, identity, writers, orphans; per document, its register.
-# ARGV: the usual four; the time before which documents must be first seen or '', the TTL in ms or 0; per
+# ARGV: the usual four; the time before which documents must have been first seen or '', the TTL in ms or 0; per
 # document, its id.
 REMOVE = _script(
     _NOW
@@ -408,7 +408,7 @@ for n = 2, #KEYS do found[n] = redis.call('GETRANGE', KEYS[n], 0, ARGV[1] - 1) e
 return found
 """)
 
-# The last four scripts read a range of shards, one by one, and stop once they have enough. They build the keys.
+# The last four scripts read a range of shards, one by one, until they have enough. They build the keys themselves.
 # ARGV: the start of the keys of listings; the first shard, and the shard to stop before; the maximum number of results;
 # where to start in the first listing. Returns the shard in which it stopped, and the contents of the listings.
 LISTED = _script(
@@ -466,8 +466,8 @@ return {place, table.concat(found)}
 """
 )
 
-# ARGV: as for `REGISTERED`. Returns the shard after the last one read, how many registers were read, and the ids and
-# values of the registers whose documents are not listed under the register's fingerprint.
+# ARGV: as for `REGISTERED`. Returns the shard after the last one read, the number of registers read, and the id and
+# value of each register whose document is not listed under that register's fingerprint.
 UNLISTED = _script(
     _SHARDS
     + """

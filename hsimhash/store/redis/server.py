@@ -5,7 +5,7 @@ Servers often forbid or rename INFO and CONFIG, so nothing else depends on these
 
 from __future__ import annotations
 
-from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.errors import HsimhashError, StoreUnavailableError, plural
 from hsimhash.store.redis.session import RedisSession, redis_library
 
 UNKNOWN = "unknown"
@@ -43,7 +43,7 @@ def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) ->
         ways.append(f"snapshots, save {save}")
     replicas = int(info.get("connected_slaves", "0"))
     if replicas:
-        ways.append(f"{replicas} replica{'s' * (replicas > 1)}")
+        ways.append(plural(replicas, "replica"))
     return "; ".join(ways) or "none"
 
 

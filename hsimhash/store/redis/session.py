@@ -28,6 +28,7 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from hsimhash.extras import install_command
 from hsimhash.store.base import gone
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.codec import Keys
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     import redis
 
 FORGOTTEN_S = 86_400  # how long after its last write the server forgets a writer
-_CHECKED_S = FORGOTTEN_S / 2  # how long after its last write a sender checks that the write still exists
+_CHECKED_S = FORGOTTEN_S / 2  # for how long after its last write a sender checks that the write still exists
 _Word = bytes | str | int  # a word in a command
 
 _PASSWORD_CHARS = 4_096  # maximum length of the first line of the password file
@@ -47,7 +48,7 @@ _PASSING = ("BUSY ", "MASTERDOWN", "NOREPLICAS", "TRYAGAIN")  # temporary errors
 
 
 class RedisSession:
-    """Calls to the server of an address; thread-safe and fork-safe, like redis-py's pool.
+    """Calls to the server at an address; thread-safe and fork-safe, like redis-py's pool.
 
     Args:
         address: Address of the index.
@@ -66,7 +67,7 @@ class RedisSession:
         self.described = b""  # layout and profile of an index without an identity
         self._writer = _Writer()
         self._warnings = RetryWarnings()
-        self._behind_ms: float | None = None  # lower bound of how far this clock is behind the server's
+        self._behind_ms: float | None = None  # lower bound on how far this clock is behind the server's
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
         """Send a command and return the reply; retry until the deadline, or until `until_s` on the monotonic clock.
@@ -86,7 +87,7 @@ class RedisSession:
     def write(self, script: Script, keys: Sequence[bytes], given: Sequence[_Word]) -> Any:
         """Run a script that writes, with keys and arguments, and return its result; see `call`.
 
-        The keys of the record and the identity are put before the given keys.
+        The keys of the record and the identity are inserted before the given keys.
 
         Raises:
             IndexNotFoundError: The index is not the one that was opened; nothing was written.
@@ -225,7 +226,7 @@ class _Writer:
 
 
 def _packed(command: Sequence[_Word]) -> bytes:
-    """Return a command as it is sent; for the thousands of words in a script, redis-py takes four times as long."""
+    """Return the bytes to send for a command; redis-py takes four times as long for a script's thousands of words."""
     words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
     return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 
@@ -235,12 +236,12 @@ def redis_library() -> ModuleType:
     try:
         import redis.sentinel
     except ImportError as error:
-        raise HsimhashError("an index on Redis needs redis-py: pip install 'hsimhash[redis]'") from error
+        raise HsimhashError(f"an index on Redis needs redis-py: {install_command('redis')}") from error
     return redis
 
 
 def _pool_of(address: RedisAddress, password: str | None) -> redis.ConnectionPool:
-    """Return a pool of connections to the server of an address; no connection is opened yet."""
+    """Return a pool of connections to the server at an address; no connection is opened yet."""
     library: Any = redis_library()
     given = {
         "db": address.database,

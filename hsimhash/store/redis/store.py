@@ -1,6 +1,6 @@
-"""The store on Redis: all data is in the memory of one server, and any number of processes read and write.
+"""The store on Redis: all data is in one server's memory, and any number of processes read and write.
 
-Every write is a script, so it is one step (`scripts.py`); a large write is several scripts. A query reads buckets and
+A write is one script, and so one step (`scripts.py`); a large write takes several scripts. A query reads buckets and
 then, if anything is near, documents. Other processes may write between the two reads, but the query misses nothing as
 long as it takes less time than a document stays listed under its old fingerprint; `scripts.py` explains why. Durability
 depends on the server: see `appendonly`, `appendfsync` and `hsimhash doctor`.

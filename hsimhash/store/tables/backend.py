@@ -79,7 +79,7 @@ class _TablesBackend(Backend):
         if capability is BacksUp:
             return Instead("tables never change; copy the folder:", [f"cp -r {folder} {target or 'COPY'}"])
         if capability is Compacts:
-            return Instead("tables never change, so they do not have free space")
+            return Instead("tables never change, so there is nothing to compact")
         return super().instead(capability, url, target)
 
 

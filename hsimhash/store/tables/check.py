@@ -43,7 +43,9 @@ def _needed_key_rows(part: DocumentsFile, record: Record, seed: np.uint64, advan
     for place in range(0, part.base.rows, _AT_ONCE):
         first, stop = part.bounds_of(np.arange(place, min(place + _AT_ONCE, part.base.rows)))
         if first[0] != end or (first[1:] != stop[:-1]).any() or (first >= stop).any():
-            raise DamagedBaseError(f"{part.path.name}: the documents of its fingerprints are not contiguous")
+            raise DamagedBaseError(
+                f"{part.path.name}: documents with the same fingerprint are not stored next to each other"
+            )
         end = int(stop[-1])
         columns = part.page(int(first[0]), end)
         fingerprints = columns.signatures.fingerprints
@@ -60,7 +62,7 @@ def _needed_key_rows(part: DocumentsFile, record: Record, seed: np.uint64, advan
 
 
 def _key_rows(base: Base, seed: np.uint64) -> RowSum:
-    """Return the sum of the rows of the key drawer."""
+    """Return the sum of the key drawer's rows."""
     found = RowSum()
     for start in range(0, base.key_rows, GLANCE_ROWS):
         rows = base.key_part(start, min(start + GLANCE_ROWS, base.key_rows))
@@ -85,4 +87,4 @@ def _check_ids(part: DocumentsFile, seed: np.uint64) -> None:
     for start in range(0, part.documents, GLANCE_ROWS):
         every.add(mixed_rows(seed, np.arange(start, min(start + GLANCE_ROWS, part.documents), dtype=np.uint64)))
     if found != every:
-        raise DamagedBaseError(f"{part.path.name}: some documents cannot be found by their id")
+        raise DamagedBaseError(f"{part.path.name}: some documents cannot be found by id")

@@ -1,4 +1,4 @@
-"""Write the documents of a part in a folder of tables from sorted runs, in bounded memory."""
+"""Write a part's documents in a folder of tables, from sorted runs and in bounded memory."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _id_bytes(run: Run, keep: NDArray[np.bool_]) -> int:
 
 
 class _InOrder(NamedTuple):
-    """Documents in order, with the number of each document's run and its position in that run."""
+    """Documents in order, with each document's run number and position in that run."""
 
     fingerprints: Uint64s
     records: NDArray[np.void]

@@ -1,4 +1,4 @@
-"""Read the documents of a part in a folder of tables: by fingerprint, by id, or all in order."""
+"""Read a part's documents in a folder of tables: by fingerprint, by id, or all in order."""
 
 from __future__ import annotations
 

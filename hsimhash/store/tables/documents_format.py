@@ -1,4 +1,4 @@
-"""The format of the documents of a part in a folder of tables: an immutable memory-mapped file.
+"""The format of a part's documents in a folder of tables: an immutable memory-mapped file.
 
 The part's base has the drawers.
 
@@ -12,7 +12,7 @@ The part's base has the drawers.
 | then | the ids, one after the other, in UTF-8 |
 | then | the CRC-32 of each block of `BLOCK_BYTES` from `HEADER_BYTES` up to here (4 bytes each) |
 
-The bucket of an id is the first `bucket_bits` bits of its digest, so a look-up compares a few ids. A fingerprint has
+An id's bucket is the first `bucket_bits` bits of its digest, so a look-up compares only a few ids. A fingerprint has
 the same position here and in the first drawer of the base. The header has the CRC-32 of the checksums, which is
 verified when the file is opened. A block's CRC-32 is verified when the block is first read. Numbers are little-endian.
 """
@@ -52,7 +52,7 @@ class DocumentsHeader:
 
     @property
     def sections(self) -> tuple[int, int, int, int, int, int]:
-        """The offsets of documents, fingerprints, buckets, numbers, ids and the end, counted after the header."""
+        """The offsets of documents, fingerprints, buckets, numbers, ids and the end, counted from the header's end."""
         sizes = (
             (self.documents + 1) * self.record.itemsize,
             (self.fingerprints + 1) * NUMBER.itemsize,

@@ -8,7 +8,7 @@
 | `list-…` | a list that the profile needs, such as a fitted rarity table, named by its SHA-256 |
 | `writer.lock`, `runs/` | exist only during a write |
 
-Each document is in exactly one of the parts in a folder.
+Each document in a folder is in exactly one part.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read the manifest, and load the lists of the profile into this process.
+        """Read the manifest, and load the profile's lists into this process.
 
         Raises:
             IndexNotFoundError: There is no manifest.
@@ -116,13 +116,13 @@ def check_version(version: object, folder: Path) -> None:
     """Raise `FormatVersionError` unless this release reads tables with that version."""
     if version in (1, 2):
         raise FormatVersionError(
-            f"{folder} has Parquet tables of an earlier release; import them into an index with 'hsimhash ingest "
-            f"{folder}/documents.parquet --fingerprint-field fingerprint --store lmdb://…', then write that index as "
-            f"tables with 'hsimhash export --to tables://…'"
+            f"{folder} contains Parquet tables from an earlier release; import them into an index with 'hsimhash "
+            f"ingest {folder}/documents.parquet --fingerprint-field fingerprint --store lmdb://…', then write that "
+            f"index as tables with 'hsimhash export --to tables://…'"
         )
     if version != VERSION:
         raise FormatVersionError(
-            f"{folder} has tables with version {version!r}, but this release reads version {VERSION}; upgrade hsimhash"
+            f"{folder} has tables of version {version!r}, but this release reads version {VERSION}; upgrade hsimhash"
         )
 
 
@@ -169,6 +169,6 @@ def damaged(folder: Path, found: object) -> CorruptionError:
 def read_only(url: str) -> StoreReadOnlyError:
     """Return the error for a write to tables."""
     return StoreReadOnlyError(
-        f"{url} is read-only: tables are written once; "
+        f"{url} is read-only: tables cannot be changed; "
         + Remedy("write new tables with HSimIndex.write_tables(...)", "write new tables with 'hsimhash export --to …'")
     )

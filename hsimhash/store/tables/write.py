@@ -58,12 +58,12 @@ def write_tables(
         record: Record of the index that the documents come from.
         documents: Documents in any order.
         options: See `TablesOptions`.
-        observer: Receives the progress of the second half. If its `stop` returns true, the files are deleted and
-            `StopAskedError` is raised.
+        observer: Receives the progress of the second half of the work. If its `stop` returns true, the files are
+            deleted and `StopAskedError` is raised.
 
     Raises:
         IndexExistsError: The folder is not empty.
-        StoreUnavailableError: The folder cannot be written.
+        StoreUnavailableError: The folder cannot be written to.
     """
     options = options or TablesOptions()
     with new_tables(folder, overwrite=options.overwrite) as finish:
@@ -89,7 +89,7 @@ def new_tables(folder: Path, *, overwrite: bool) -> Iterator[Callable[[Manifest]
     with file_errors(folder, advice=", and run the same command again"):
         made = make_folder(folder)
         try:
-            with lock_or_refuse(folder / WRITER_LOCK, f"writes tables to {folder}", _OTHER_FOLDER):
+            with lock_or_refuse(folder / WRITER_LOCK, f"is writing tables to {folder}", _OTHER_FOLDER):
                 try:
                     kept = _refuse_other_files(folder, overwrite=overwrite)
                     _clear(folder, kept)

@@ -46,14 +46,14 @@ COLUMNS = "doc_id, fingerprint, first_seen, sketch, key"
 PAGE = 1_000  # documents
 PAUSE_S = 0.02  # between two attempts, while another process writes
 SUFFIXES = ("", "-wal", "-shm", "-lock")
-# The calls of a process take turns, and so does a fork: a child must not inherit an open connection.
+# A process's calls take turns, and a fork waits for its turn too: a child must not inherit an open connection.
 TURN = threading.RLock()
 os.register_at_fork(before=TURN.acquire, after_in_parent=TURN.release, after_in_child=TURN.release)
 
 
 @contextmanager
 def own_errors(url: str) -> Iterator[None]:
-    """Raise SQLite's errors as the ones that `Store` documents."""
+    """Turn SQLite's errors into those that `Store` documents."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -361,7 +361,7 @@ class SqliteBackend(Backend):
 
     def open(self, url: str, opening: Opening) -> SqliteStore:
         if not is_index(path := self.parse(url)):
-            raise errors.IndexNotFoundError(f"no index at {url}; " + errors.CREATE_ONE)
+            raise errors.IndexNotFoundError(f"no index at {url}; " + errors.create_one(url))
         return SqliteStore(url, path)
 
     def drop(self, url: str, opening: Opening, *, is_sure: Callable[[str], bool], say: Callable[[str], None]) -> bool:

@@ -1,9 +1,9 @@
 """The steps of a bulk load via HFiles, for all code that writes them: state, stage, and loading.
 
 1. *begin*: the load claims the stage, and records its start in a cell next to the index record. All of the load's cells
-   get the server's timestamp of this cell, so that later changes by other writers take precedence. Until the load ends,
-   cells with this timestamp or a later one are not collected (`protocol.py`).
-2. Files are written: by `local_load.py` from sorted runs, by `hsimhash/spark/bulk_loading.py` on Spark.
+   get the timestamp that the server gave this cell, so that later changes by other writers take precedence. Until the
+   load ends, cells with this timestamp or a later one are not collected (`protocol.py`).
+2. Files are written: by `local_load.py` from sorted runs, or by `hsimhash/spark/bulk_loading.py` on Spark.
 3. *rows*: drawer rows and listings are loaded.
 4. *registers*: the registers are loaded after the rows, so that the invariant in `protocol.py` always holds. After each
    of the last two steps, the first and the last cell of every file are looked up in the table.
@@ -38,7 +38,7 @@ from hsimhash.store.hbase.upkeep.range_jobs import whole_table
 from hsimhash.store.runs import StageOptions
 
 FILE_BYTES = 10 << 30  # approximate file size; HBase splits a larger region (hbase.hregion.max.filesize)
-ENDS_AT_ONCE = 5_000  # first and last cells of files that one call looks up
+ENDS_AT_ONCE = 5_000  # first and last cells of files to look up in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ class LoadSteps:
         manifest, state = self.stage.manifest() or {}, self.read()
         if manifest and manifest.get("job") != self._keeper.job:
             raise HsimhashError(
-                f"stage {self.stage.url} belongs to another load, for {manifest.get('table')} with layout "
-                f"{manifest.get('layout')} and profile {manifest.get('profile')}, from job {manifest.get('job')}; "
+                f"stage {self.stage.url} belongs to another load, for {manifest.get('table')} (layout "
+                f"{manifest.get('layout')}, profile {manifest.get('profile')}, job {manifest.get('job')}); "
                 f"finish that load, delete the stage, or " + OTHER_STAGE
             )
         if manifest and (state is None or state.token != manifest["token"]):
@@ -183,7 +183,7 @@ class LoadSteps:
             self.stage.delete(MANIFEST)
 
     def _clear_stage(self, state: LoadState | None = None) -> None:
-        """Delete all files in the stage unless another job owns the stage; without a state, also release the stage."""
+        """Delete all files in the stage unless another job owns it; without a state, also release it."""
         manifest = self.stage.manifest() or {}
         if manifest and manifest.get("job") != self._keeper.job:
             return
@@ -240,7 +240,7 @@ class LoadSteps:
         Raises:
             StopAskedError: The observer requested a stop.
             HsimhashError: The stage or the load has changed, or HBase's program failed. The message describes what
-                running the same command again does.
+                running the same command again will do.
         """
         for stage, following in ((ROWS, REGISTERS), (REGISTERS, "end")):
             if state.stage == stage:
@@ -278,7 +278,7 @@ class LoadSteps:
         """Raise `HsimhashError` because cells are missing from the table; abandon a load whose files are gone."""
         if is_there:
             raise HsimhashError(
-                f"HBase's load program ended without an error, but not all of {self._place(state)} is in the "
+                f"HBase's load program exited without an error, but not all of {self._place(state)} is in the "
                 f"table; see {self._keeper.log}, and try again with another "
                 + Remedy("command in StageOptions", "--hbase-command")
             )
@@ -301,7 +301,7 @@ class LoadSteps:
         return load_words(self._options.command, self._place(state, name), self._address)
 
     def _commands(self, state: LoadState) -> list[str]:
-        """Return lines for a shell; each line runs only if the previous one succeeds."""
+        """Return shell lines, each of which runs only if the previous one succeeds."""
         names = (ROWS, REGISTERS)[state.stage == REGISTERS :]
         lines = [shlex.join(self._words(state, name)) for name in names]
         return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
@@ -312,7 +312,7 @@ class LoadSteps:
         if manifest.get("token") != state.token:
             raise HsimhashError(
                 f"another load has claimed stage {self.stage.url} (job {manifest.get('job')}); "
-                + Remedy("pass another stage and fresh=True", "choose another --stage, with --fresh")
+                + Remedy("pass another stage and fresh=True", "choose another --stage and add --fresh")
             )
         if loads_begun(self._gateway).get(state.token) != state.stamp:
             self.give_up(replace(state, is_begun=True))

@@ -1,4 +1,4 @@
-"""Find HBase's own program that loads finished HFiles, build its command for operators, and run it."""
+"""Find HBase's own program for loading finished HFiles, build its command for operators, and run it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LAST_LINES = 5
 def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
     """Return the command that runs HBase's classes: `command`, or one that is found on this machine.
 
-    Without `command`, this is the first that exists of `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and (in a clone of
-    the project) the jars from `make hbase`.
+    Without `command`, this is the first of these that exists: `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and (in a
+    clone of the project) the jars from `make hbase`.
 
     Raises:
         HsimhashError: None of them exists, or `command` or HBASE_HOME is wrong.
@@ -47,14 +47,14 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
     if home := environment.get("HBASE_HOME"):
         program = Path(home, "bin", "hbase")
         if not os.access(program, os.X_OK):
-            raise HsimhashError(f"HBASE_HOME is {home}, but {program} is not an executable program; correct HBASE_HOME")
+            raise HsimhashError(f"HBASE_HOME is {home}, but {program} is not executable; correct HBASE_HOME")
         return [str(program)]
     if found := shutil.which("hbase", path=environment.get("PATH")):
         return [found]
     if os.access(_CHECKOUT, os.X_OK):
         return [str(_CHECKOUT), "java"]
     raise HsimhashError(
-        "cannot load the files, because HBase was not found on this machine: set HBASE_HOME, pass --hbase-command with "
+        "cannot load the files: HBase was not found on this machine; set HBASE_HOME, pass --hbase-command with "
         "a program that runs HBase's classes, such as 'docker exec hbase hbase', or pass --print-commands to load the "
         "files on another machine"
     )
@@ -77,8 +77,8 @@ def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterat
         lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
     except StoreBusyError as error:
         raise StoreBusyError(
-            f"HBase's load program, which an interrupted call started, is still running after "
-            f"{_OTHERS_S / 60:.0f} minutes; see {log}, wait for it to end or stop it, and run the same command again"
+            f"the HBase load program that an interrupted call started is still running after "
+            f"{_OTHERS_S / 60:.0f} minutes (log: {log}); wait for it to finish or stop it, then run the command again"
         ) from error
     with lock:
         yield lock
@@ -112,6 +112,6 @@ def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
         # Only the first line of a stack trace is informative.
         end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
         raise HsimhashError(
-            f"HBase's load program failed with code {code}; nothing is lost: fix the problem that it reports, and run "
-            f"the same command again; the output is in {log} and ends with:\n  {end}"
+            f"HBase's load program failed with exit code {code}; nothing is lost: fix the problem that it reports, "
+            f"then run the same command again; its output is in {log} and ends with:\n  {end}"
         )

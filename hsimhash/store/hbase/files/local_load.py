@@ -1,6 +1,6 @@
 """Bulk loads via HFiles, which worker processes write from sorted runs, region by region.
 
-The load has the steps that `load_steps.py` describes, and two more between *begin* and *rows*:
+The load consists of the steps in `load_steps.py`, and two more between *begin* and *rows*:
 
 - *resolve*: of several documents with the same id, the last one is kept. Documents that the table already has are left
   out. A document that the table has with a different signature gets the next state of its register, and an entry in the
@@ -8,7 +8,7 @@ The load has the steps that `load_steps.py` describes, and two more between *beg
 - *files*: worker processes prepare the runs and write each region's files (`run_writer.py`).
 
 Next to the runs, `staged.json` stores the progress, and `files.jsonl` lists the regions whose files are finished. A
-killed load continues with the step that it had begun, and with the regions whose files are missing.
+killed load resumes with the step that it had begun, and with the regions whose files are missing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class StagedLoad(BulkLoad):
     Args:
         writes: Writes to the table.
         address: Address of the table.
-        folder: Folder of the runs. The log of HBase's load program is next to it.
+        folder: Folder with the runs. The log of HBase's load program is next to it.
         options: Options of the stage; see `StageOptions`.
     """
 
@@ -147,7 +147,7 @@ class StagedLoad(BulkLoad):
     # What is loaded.
 
     def _resolve(self, state: LoadState, observer: Observer) -> LoadState:
-        """Write which documents each run keeps, and what the table stores for them; return the state with counts."""
+        """Record which documents each run keeps, and what the table stores for them; return the state with counts."""
         for run in self._runs:
             (run.folder / "known").unlink(missing_ok=True)
         if not self._steps.has_documents():
@@ -175,7 +175,7 @@ class StagedLoad(BulkLoad):
     def _compare(
         self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: TableComparison
     ) -> tuple[list[bool], int]:
-        """Return whether each document must be written, and how many of these are new or changed."""
+        """Return whether each document must be written, and how many of those to write are new or changed."""
         ids = [b""] * len(found.runs)
         for number in np.unique(found.runs).tolist():
             own = np.flatnonzero(found.runs == number)

@@ -25,7 +25,7 @@ from hsimhash.store.hbase.files.stage import Stage
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Family, Table
 from hsimhash.store.hbase.rows.cells import SEGMENTS, segment_of
 
-ROWS, REGISTERS = "rows", "registers"  # folders of the stage, in the order in which they are loaded
+ROWS, REGISTERS = "rows", "registers"  # the stage's folders, in the order in which they are loaded
 FILED_VALUE = np.dtype([("fingerprint", ">u8"), ("first_seen", ">i8"), ("changes", ">u4")])  # a register's value
 SIGNED_VALUE = np.dtype([*FILED_VALUE.descr, ("sketch", ">u8"), ("key", ">u8")])  # in format 2 and later
 
@@ -78,14 +78,14 @@ class StagedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionRows:
-    """The number of a region, counted from 0, and its half-open range of rows; an empty `stop` is the table's end."""
+    """A region's number, counted from 0, and its half-open range of rows; an empty `stop` means the table's end."""
 
     number: int
     start: bytes
     stop: bytes
 
     def within(self, ranges: Sequence[Segments]) -> list[Segments]:
-        """Return the parts of ranges whose segments have rows in the region."""
+        """Return the ranges, clipped to the segments that have rows in the region."""
         first = segment_of(self.start)
         end = SEGMENTS if not self.stop else segment_of(self.stop) + (len(self.stop) > SEGMENT_BYTES)
         clipped = [(max(low, first), min(high, end)) for low, high in ranges]
@@ -129,14 +129,14 @@ class FileForm:
     def write(
         self, stage: Stage, name: str, region: RegionRows, portions: Iterator[Portion], *, attempt: str = ""
     ) -> Iterator[StagedFile]:
-        """Write non-empty portions in order to files `<name>-0`, `<name>-1`, …; yield each complete file.
+        """Write non-empty portions, in order, to files `<name>-0`, `<name>-1`, …; yield each complete file.
 
         Args:
             stage: Stage for the files.
             name: Common name of the files, whose second-to-last part is the family's folder.
             region: Region of the rows.
             portions: Contents; if there are none, no file is written.
-            attempt: Distinguishes several attempts that write the same file at the same time.
+            attempt: Distinguishes concurrent attempts to write the same file.
         """
         family = name.split("/")[-2].encode()
         portion, part = next(portions, None), 0

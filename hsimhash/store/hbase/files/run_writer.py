@@ -1,8 +1,8 @@
 """Write the files of each region from sorted runs, in the worker processes of a bulk load.
 
 Before that, each run is *prepared*: the drawer rows of its kept documents are sorted by drawer (`write_permuted`), and
-their registers are sorted in the order of the table's rows (into the file `table_registers`, with entries of type
-`TABLE_REGISTER`).
+their registers are sorted in the table's row order and written to the file `table_registers`, as entries of type
+`TABLE_REGISTER`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class FilesJob:
 
 
 def needed_bytes(documents: int, id_bytes: int, record: Record) -> tuple[int, int]:
-    """Estimate the size of runs and of files, in bytes, for documents with keys and distinct ids."""
+    """Estimate the sizes of the runs and the files, in bytes, for documents with keys and distinct ids."""
     drawers, key_rows = len(record.layout.drawers), record.keying.most_parts
     run_bytes = 8 * drawers + ROWKEY_BYTES * key_rows + 137 + id_bytes
     return documents * run_bytes, documents * (17 * (drawers + key_rows) + 120 + 2 * id_bytes)
@@ -80,7 +80,7 @@ def sort_rows(folder: Path, record: Record) -> None:
 
 
 def sort_registers(folder: Path) -> None:
-    """Sort the registers of a run's kept documents in the order of the table's rows."""
+    """Sort the registers of a run's kept documents in the table's row order."""
     run = Run(folder)
     kept = np.flatnonzero(run.read("keep", np.bool_, 0, run.size))
     by_place = run.registers_by_place()

@@ -1,4 +1,4 @@
-"""The stage that holds the files of a bulk load: a local folder, or one that fsspec can open, such as `hdfs://…`."""
+"""The stage that holds a bulk load's files: a local folder, or one that fsspec can open, such as `hdfs://…`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hsimhash.errors import OTHER_STAGE, HsimhashError
+from hsimhash.extras import install_command
 from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
 from hsimhash.store.urls import holds_password, masked
 
@@ -104,20 +105,20 @@ def open_stage(place: str) -> Stage:
 
 
 def reached(url: str, what: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path in it; messages call the URL `what`.
+    """Return fsspec's file system for a URL, and the path in it; `what` describes the URL in messages.
 
     Raises:
         HsimhashError: fsspec is missing or does not support the URL, or the URL has a password.
     """
     if holds_password(url):
         raise HsimhashError(
-            f"{what} {masked(url)} contains a password, which would be printed and stored; leave it out of the URL, "
-            f"and put it into the configuration of fsspec, HBase or Spark"
+            f"{what} {masked(url)} contains a password, which would be printed and stored; move it to the "
+            f"configuration of fsspec, HBase or Spark"
         )
     try:
         import fsspec  # imported here because only remote stages and snapshots need it
     except ImportError as error:
-        raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; run pip install 'hsimhash[stage]'") from error
+        raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; run {install_command('stage')}") from error
     try:
         files, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
@@ -135,7 +136,7 @@ class _LocalStage(Stage):
         path = self.folder / name
         with file_errors(self.folder):
             make_folder(path.parent)
-            # HBase ignores files with such a name, in case a killed process leaves one behind.
+            # HBase ignores files with such names, so it does not matter if a killed process leaves one behind.
             with replace_file(path, path.with_name(f"_{path.name}{attempt}.new")) as stream:
                 yield stream
 

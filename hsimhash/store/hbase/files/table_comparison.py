@@ -53,7 +53,7 @@ class TableComparison:
         return found
 
     def _is_written(self, cell: Cell, *, is_news: bool) -> bool:
-        """Whether to write a document that has a register; with a TTL, true also if its rows may expire before it."""
+        """Whether to write a document that has a register; with a TTL, also true if its rows may expire before it."""
         ttl_s = self.writes.times.ttl_s
         is_old = ttl_s is not None and self.stamp - cell.timestamp > ttl_s * 1_000 / 2
         return cell.timestamp < self.stamp and (is_news or self.is_repeated or is_old)

@@ -1,8 +1,9 @@
 """Choose the gateway for the next connection.
 
-A gateway that failed *rests*: while another gateway works, it is not used for some time, longer after each failure.
-After its rest, a connection that no call waits for tries it. Gateways that still owe replies to abandoned calls rank
-last. Among the other gateways, the next connection goes to the one to which this process has the fewest connections.
+A gateway that failed *rests*: while another gateway works, it is not used for some time, which gets longer with each
+failure. After its rest, it is tried with a connection that no call waits for. Gateways that still owe replies to
+abandoned calls rank last. Among the others, the next connection goes to the one with the fewest connections from this
+process.
 Ties are broken at random, so even the first connections of many processes are spread over all gateways.
 
 A connection is counted for as long as something refers to it. If a signal interrupts a call before it returns its
@@ -30,7 +31,7 @@ T = TypeVar("T")
 class Living(Generic[T]):
     """A collection that keeps items only as long as something else refers to them.
 
-    Unlike a `WeakSet`, it does not run Python code, which a signal could interrupt, when an item is deleted. Any thread
+    Unlike in a `WeakSet`, the deletion of an item does not run Python code, which a signal could interrupt. Any thread
     may read it.
     """
 
@@ -58,7 +59,7 @@ class _Standing:
     overdue: set[Connection] = field(default_factory=set)  # set aside because their replies are no longer needed
     failures: int = 0  # since it last responded
     rests_until_s: float = 0.0
-    is_tried: bool = False  # whether a trial, which no call waits for, is in progress
+    is_tried: bool = False  # whether a trial is in progress; no call waits for it
 
 
 class Choice:
@@ -101,7 +102,7 @@ class Choice:
         return any(self.works(other) for other in self._standings if other != gateway)
 
     def to_try(self) -> Endpoint | None:
-        """Return a failed gateway whose rest is over, and record that its trial begins; None if there is none."""
+        """Return a failed gateway whose rest is over, or None if there is none; record that its trial begins."""
         now = time.monotonic()
         for gateway, one in self._standings.items():
             if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
@@ -141,6 +142,6 @@ class Choice:
         one.overdue.discard(connection)
 
     def is_crowded(self, gateway: Endpoint) -> bool:
-        """Whether another working gateway has at least two fewer connections, so that a new one to it is better."""
+        """Whether another working gateway has at least two fewer connections and is a better choice for a new one."""
         most = len(self._standings[gateway].connections) - 2
         return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

@@ -1,6 +1,6 @@
 """The interface between the HBase store and a Thrift gateway: one table whose cells are read and written in batches.
 
-`thrift2.py` and `thrift1.py` implement it for the two Thrift interfaces. The tests implement it on a model of HBase's
+`thrift2.py` and `thrift1.py` implement it for the two Thrift interfaces. The tests implement it with a model of HBase's
 cell semantics. Registers, documents and the order of writes belong to the layers above, such as `store.py`.
 """
 
@@ -35,7 +35,7 @@ class Unanswered(Enum):
     UNANSWERED = "unanswered"
 
 
-# The result of a call that did not end in time, for callers that can use the other results without it.
+# The result of a call that did not finish in time, for callers that can use the remaining results.
 UNANSWERED: Final = Unanswered.UNANSWERED
 
 
@@ -49,7 +49,7 @@ class Cell(NamedTuple):
 
 
 class CellArrays(NamedTuple):
-    """Cells in rows of 13 bytes, sorted by (row, qualifier), as columns of equal length."""
+    """Cells of 13-byte rows, sorted by (row, qualifier), as columns of equal length."""
 
     rows: Uint8s  # shape (n, 13)
     qualifiers: list[bytes]
@@ -91,7 +91,7 @@ class Put(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A value to write if the cell holds `expected`; both None and b"" match both a missing and an empty cell."""
+    """A value to write if the cell holds `expected`; None and b"" each match a missing cell as well as an empty one."""
 
     row: bytes
     family: bytes
@@ -111,7 +111,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A column family, whose attributes and configuration use HBase's names."""
+    """A column family; its attributes and configuration use HBase's names."""
 
     name: str
     attributes: dict[str, str]
@@ -120,7 +120,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's settings; unless `is_complete`, only the families and their TTLs (through Thrift1), or nothing."""
+    """A table's settings; if not `is_complete`, only the families with their TTLs (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
@@ -176,7 +176,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         return nullcontext()
 
     def ending_in_part(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        """Apply the limit of `ending`, and a deadline that replies do not restart; for the calls named `…_in_part`."""
+        """Like `ending`, but with a deadline that replies do not restart; for the calls named `…_in_part`."""
         return self.ending(timeout_s)
 
     def half(self) -> AbstractContextManager[None]:
@@ -184,7 +184,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         return nullcontext()
 
     def scan_in_part(self, ranges: Sequence[tuple[bytes, bytes]]) -> tuple[Uint8s, list[tuple[bytes, bytes]]]:
-        """Return what `scan` finds on servers that respond within half of the remaining time, and the other ranges.
+        """Return what `scan` finds on servers that respond within half of the remaining time, and the ranges not read.
 
         A gateway that cannot distinguish servers returns everything or nothing.
         """
@@ -194,14 +194,14 @@ class Gateway(AbstractContextManager["Gateway"]):
             return np.empty((0, ROWKEY_BYTES), np.uint8), list(ranges)
 
     def cells_in_part(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell] | Unanswered]:
-        """Like `cells_of`, but return UNANSWERED for rows whose server takes over half of the remaining time."""
+        """Like `cells_of`, but return UNANSWERED for rows whose server takes more than half of the remaining time."""
         try:
             return [*self.cells_of(rows, family, limit=limit)]
         except StoreUnavailableError:
             return [UNANSWERED] * len(rows)
 
     def get_in_part(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | Unanswered | None]:
-        """Like `get`, but return UNANSWERED for cells whose server takes over half of the remaining time."""
+        """Like `get`, but return UNANSWERED for cells whose server takes more than half of the remaining time."""
         try:
             return [*self.get(keys, family)]
         except StoreUnavailableError:
@@ -230,8 +230,8 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Return the first `limit` rows in [start, stop) that have cells in `family`, ordered by row.
 
         Each row comes with its first `columns` cells, ordered by qualifier. A row with exactly that many cells may have
-        more; `cells` reads them. With `having`, cells in which the qualifier or the value (whichever it names) is empty
-        are skipped.
+        more; `cells` reads them. With `having`, cells whose qualifier or value (whichever it names) is empty are
+        skipped.
         """
 
     def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
@@ -273,7 +273,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def delete(self, deletions: Sequence[Deletion]) -> None:
-        """Delete cells; versions with a later timestamp than the deletion are kept."""
+        """Delete cells; versions newer than the deletion's timestamp are kept."""
 
     @abstractmethod
     def regions(self) -> list[Region]:

@@ -57,12 +57,12 @@ def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[lis
 
 
 def cells_rows(limit: int) -> int:
-    """Return how many rows a call may name if it requests up to `limit` cells from each row."""
+    """Return how many rows a call may read if it requests up to `limit` cells from each."""
     return max(1, min(CALL_ROWS, CALL_CELLS // limit))
 
 
 def share(count: int, most: int, workers: int) -> int:
-    """Return how many of `count` items, at most `most`, to put into a run so that all workers finish together."""
+    """Return the run size, at most `most`, for splitting `count` items so that all workers finish together."""
     turns = -(-count // (most * workers))
     return min(max(-(-count // max(turns * workers, 1)), _LEAST_ROWS), most)
 
@@ -103,14 +103,14 @@ def _range(start: bytes, stop: bytes) -> bytes:
     size = len(start) + len(stop) + 8
     if size > 0x7F:
         return message_field(1, b"%b\x10\x01%b\x20\x00" % (message_field(1, start), message_field(3, stop)))
-    # Usual ranges, whose lengths take one byte each. Batches have tens of thousands of them.
+    # The usual case: each length takes one byte. Batches have tens of thousands of such ranges.
     return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
     """Merge half-open ranges into ascending, disjoint ones that cover the same rows; drop empty ones."""
     ends = list(chain.from_iterable(ranges))
-    if all(map(lt, ends, ends[1:])):  # usual in a batch, and does not need a Python loop
+    if all(map(lt, ends, ends[1:])):  # the usual case in a batch; does not need a Python loop
         return list(ranges)
     disjoint: list[Range] = []
     for start, stop in sorted(set(ranges)):

@@ -227,7 +227,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
     """Return the TLS settings for `hbase+https://`, or None for other schemes.
 
     Raises:
-        HsimhashError: A file that the address names cannot be used.
+        HsimhashError: A file named in the address cannot be used.
     """
     if address.scheme != "hbase+https":
         return None
@@ -256,7 +256,7 @@ def _said(error: OSError) -> str:
 
 
 class Connection:
-    """A client of one gateway, for one thread at a time. It connects in `connect`, or at its first call.
+    """A client of one gateway, for one thread at a time. It connects in `connect`, or on its first call.
 
     Replies arrive in the order of the calls.
     """
@@ -332,7 +332,7 @@ class Connection:
         """Return which Thrift interface the gateway has, 1 or 2; raise if the address requires the other one."""
         found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
         if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
-            raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+            raise StoreUnavailableError("it speaks Thrift2; use hbase:// instead of hbase+thrift1://")
         return found
 
     def send(self, call: Call, timeout_s: float) -> None:
@@ -353,7 +353,7 @@ class Connection:
         self._protocol.trans.flush()
 
     def receive(self, *, end_s: float = math.inf) -> Any:  # the IDL defines the type
-        """Return the reply to the oldest call in progress; raise the gateway's error, or why there is no reply.
+        """Return the reply to the oldest call in progress; raise the gateway's error, or one that says why none came.
 
         The time-out starts when the call is sent. A reply that has already arrived is read even after the time-out, but
         never after `end_s`.

@@ -1,4 +1,4 @@
-"""Classify failures: the meaning of a gateway's error, the reason a connection fails, and what listens at a port.
+"""Classify failures: what a gateway's error means, why a connection fails, and what is listening at a port.
 
 Thrift1's error messages are Java stack traces. Thrift2's messages often contain the exception's message without its
 class. The `canRetry` field is true even for a missing table if the call was a batch, and happybase does not read it.
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from thriftpy2.thrift import TApplicationException
 
-from hsimhash.errors import CREATE_ONE, CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.sasl import KerberosError, Status
 
@@ -44,7 +44,7 @@ _WORTH_A_RETRY = {
     "UnknownScannerException",
 }
 
-PROBE_S = 1.5  # time-out of a probe; servers respond to their own protocol at once, and to others often never
+PROBE_S = 1.5  # time-out of a probe; servers respond to their own protocol at once, but often never to others
 _REPLY_BYTES = 4096
 _METHOD = b"getThriftServerType"
 
@@ -72,7 +72,7 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if message.strip() == f"{table.removeprefix('default:')} is disabled.":  # Thrift2's whole message for a scan
         return TransientError(str(disabled(table)))
     if _NO_TABLE & classes:
-        return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
+        return IndexNotFoundError(f"there is no table {table} ({what}); the index may have been dropped")
     if _is_but_the_table(message, table.removeprefix("default:")):
         return IndexNotFoundError(f"table {table} is missing or disabled ({what}); run 'hsimhash doctor' to see which")
     if "NoSuchColumnFamilyException" in classes:
@@ -88,7 +88,8 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if isinstance(error, TApplicationException):
         if error.type == TApplicationException.UNKNOWN_METHOD:
             return RefusedError(
-                f"the gateway does not support the call ({what}); check whether it has the other Thrift interface"
+                f"the gateway does not support the call ({what}); check whether it was started with the other Thrift "
+                f"interface"
             )
         # Thrift2 in HBase 2.6 fails like this while a region is not on any server.
         if method == "getAllRegionLocations":
@@ -108,7 +109,7 @@ def disabled(table: str) -> StoreUnavailableError:
 
 
 def _is_but_the_table(message: str, table: str) -> bool:
-    # For a missing table, Thrift2's whole message is the table's name; for a batch, it appears once for all rows.
+    # For a missing table, Thrift2's whole message is the table's name; for a batch, the name appears once for all rows.
     line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
     return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
 
@@ -175,7 +176,8 @@ def reason(error: BaseException, timeout_s: float) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
-AGAIN = "it responds now: try again"  # ends the explanation for a gateway that turns out to be the right one
+_CHECK_GATEWAY = "check that a Thrift gateway is running there, and see in its log whether all of its threads are busy"
+AGAIN = "it responds now; try again"  # ends the explanation for a gateway that turns out to be the right one
 
 
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
@@ -184,7 +186,8 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
     if isinstance(error, socket.gaierror):
         return f"{endpoint}: {why}; check the spelling"
     if isinstance(error, ConnectionRefusedError):
-        return f"nothing is listening at {endpoint} ({why}); start a gateway: 'hbase thrift2 start -p {endpoint.port}'"
+        start = f"'hbase thrift2 start -p {endpoint.port}'"
+        return f"nothing is listening at {endpoint} ({why}); check the host and the port, or start a gateway: {start}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{endpoint}: {why}; set ca=FILE to its CA certificate"
     if isinstance(error, (HsimhashError, KerberosError)):
@@ -199,13 +202,14 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
     if found is None or (found is TLS and is_https):
         # A server that closes the connection immediately may discard the TLS alert that explains the failure.
         is_cut = isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
-        return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and is_cut else ''}"
+        remedy = _certificate_remedy(address) if is_https and is_cut else _CHECK_GATEWAY
+        return f"{endpoint}: {why}; {remedy}"
     return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
 
 
 def _certificate_remedy(address: Address) -> str:
     if address.options.cert:
-        return f"it does not accept the certificate in cert={address.options.cert}; check that it trusts the CA"
+        return f"it does not accept the certificate in cert={address.options.cert}; check that it trusts the issuing CA"
     return "if it requires a client certificate, set cert=FILE, and key=FILE for its key"
 
 
@@ -217,13 +221,13 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
         options = replace(options, service="", qop="")
     given = replace(address, gateways=(endpoint,))
     right = replace(given, scheme=found.scheme, options=options)
-    return AGAIN if str(right) == str(given) else f"write {right}"
+    return AGAIN if str(right) == str(given) else f"use {right}"
 
 
 def identify(endpoint: Endpoint) -> Service | None:
     """Return the service at a port, or None if it is unknown; raise `OSError` if the port refuses connections."""
     socket.create_connection(endpoint, PROBE_S).close()
-    with ThreadPoolExecutor(len(_PROBES)) as threads:  # in parallel; otherwise a port that hangs takes 10 s
+    with ThreadPoolExecutor(len(_PROBES)) as threads:  # in parallel; otherwise, probing a port that hangs takes 10 s
         answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
         for answer, known in zip(list(answers), _PROBES.values(), strict=True):
             for pattern, service in known:
@@ -264,7 +268,10 @@ def _framed(request: bytes) -> bytes:
 # to the POST is meaningful: it shows whether the server is a Thrift gateway.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
-        (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
+        (
+            b"FatalConnectionException",
+            Service("an HBase master or region server, which speaks HBase's own RPC on this port"),
+        ),
         (rb"^\x15\x03", TLS),
         (rb"^\x80\x01\x00", Service(is_gateway=True)),
     ),
@@ -285,6 +292,6 @@ _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
             rb"^HTTP/1\.1 401.*WWW-Authenticate: Negotiate",
             Service("a web server that requires Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
         ),
-        (b"^HTTP/", Service("a web server (HBase's web pages are at ports 16010, 16030 and 9095)")),
+        (b"^HTTP/", Service("a web server (HBase's web pages are on ports 16010, 16030 and 9095)")),
     ),
 }

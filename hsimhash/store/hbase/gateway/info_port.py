@@ -1,8 +1,8 @@
 """Read what region servers report about a table's regions, in JSON on their info port (`/jmx`).
 
-Gateways do not pass these reports on. The reports use the region names in `hbase:meta`, so that table is also read. A
-server that does not respond, or another service on its port, never causes an error here; the report describes the
-problem.
+Gateways do not pass these reports on. The reports use the region names in `hbase:meta`, so this module reads that
+table, too. A server that does not respond, or another service on its port, never causes an error here; the report
+describes the problem.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def server_loads(address: Address, regions: Iterable[Region]) -> tuple[ServerLoa
 
 
 def region_starts(address: Address) -> dict[str, bytes]:
-    """Return each region's start key by its encoded name; empty if this user may not read `hbase:meta`."""
+    """Return each region's start key, keyed by its encoded name; empty if this user may not read `hbase:meta`."""
     table = address.full_table.removeprefix(f"{DEFAULT_NAMESPACE}:".encode())
     starts, row, stop = dict[str, bytes](), table + b",,", table + b"-"
     try:

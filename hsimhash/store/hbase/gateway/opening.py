@@ -25,8 +25,8 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
 
     Args:
         address: Address of the table. A deadline in it takes precedence over `deadline_s`.
-        deadline_s: How long a call without a reply is retried. Opening also retries for this long if a gateway is the
-            right one but responds late.
+        deadline_s: How long a call without a reply is retried. Opening also retries for this long if a gateway failed
+            but turns out to be the right one.
 
     Raises:
         StoreUnavailableError: No gateway responds. The message describes what was found at each address instead.

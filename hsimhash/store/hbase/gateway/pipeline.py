@@ -1,7 +1,7 @@
 """Run tasks on many connections in parallel without threads: send requests on all of them, then read replies.
 
 A *task* is a generator function. It yields calls, receives the reply to each, and returns a result. It makes its calls
-on one connection, one after the other. A task that fails with a transient error restarts on another connection, so it
+on one connection, one after another. A task that fails with a transient error restarts on another connection, so it
 must keep what it has read so far outside its generator.
 """
 
@@ -130,7 +130,7 @@ class Caller:
         return self.ending(max(0.0, (self.patience.end_s - time.monotonic()) / 2))
 
     def run_in_part(self, tasks: Sequence[Task], *, width: int) -> list[Any]:
-        """Run tasks; return each result that arrives in half of the remaining time, and otherwise `UNANSWERED`.
+        """Run tasks; return the results that arrive within half of the remaining time, `UNANSWERED` for the others.
 
         The other half is left for calls that need these results.
         """
@@ -152,14 +152,14 @@ class Caller:
 
 @dataclass(eq=False, slots=True)
 class _Lane:
-    """A connection and the numbers of the tasks in progress on it, in the order in which their replies arrive."""
+    """A connection and the numbers of the tasks in progress on it, in the order of their replies."""
 
     connection: Connection
     begun: deque[int] = field(default_factory=deque)
 
 
 class _PipelineRun:
-    """One run of some tasks; `go` is called until it no longer raises `TransientError`.
+    """A run of tasks; call `go` until it no longer raises `TransientError`.
 
     Args:
         caller: Source of the connections and the time limits.
@@ -222,7 +222,7 @@ class _PipelineRun:
         )
 
     def go(self) -> None:
-        """Run every task that does not have a result yet; raise `TransientError` if some still do not have one."""
+        """Run every task that does not have a result yet; raise `TransientError` if any still lack one."""
         self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
         self._lanes: deque[_Lane] = deque()
         self._failures: list[TransientError] = []
@@ -334,7 +334,7 @@ class _PipelineRun:
         self._fill(lane)
 
     def _break(self, lane: _Lane, error: Exception) -> None:
-        """Discard a connection on which nothing more can be read."""
+        """Discard a connection from which nothing more can be read."""
         self._lanes.remove(lane)
         connection = lane.connection
         if isinstance(error, TimeoutError):

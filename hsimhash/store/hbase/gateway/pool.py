@@ -5,9 +5,9 @@ the call, which may take 20 minutes. The pool sets such a connection aside until
 closed. Connections that are set aside still count toward a limit, so that a pool never occupies more than twice
 `connections` threads on the gateways.
 
-A signal handler may raise an exception between any two steps. So nothing here increments and decrements counters:
-connections in use and waiting callers are counted for as long as the objects exist (`Living`), and each wait is a
-single call into C.
+A signal handler may raise an exception between any two steps, so nothing here increments and decrements counters.
+Instead, connections in use and waiting callers are objects, which are counted for as long as they exist (`Living`).
+Each wait is a single call into C.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from hsimhash.store.hbase.gateway.balancing import Choice, Living
 from hsimhash.store.hbase.gateway.connection import Connection, tls_context
 from hsimhash.store.hbase.gateway.failures import TransientError, reason
 
-CONNECT_S = 1.0  # time-out for connecting if another gateway works
+CONNECT_S = 1.0  # time-out for connecting while another gateway works
 
 _LEAST_CONNECT_S = 0.1
-# Polling intervals of waiting callers: the usual one, and the one while connections are set aside.
+# Polling intervals of waiting callers: normally, and while connections are set aside.
 _LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05
 
 _log = logging.getLogger("hsimhash.store")
@@ -40,7 +40,7 @@ _pools: WeakSet[Pool] = WeakSet()
 
 
 class _Waiter:
-    """A caller that waits for a connection; it is counted for as long as this object exists."""
+    """A caller waiting for a connection; it is counted for as long as this object exists."""
 
 
 class Pool:
@@ -126,7 +126,7 @@ class Pool:
                 self._waiting.discard(waiter)
 
     def _spare(self) -> Connection | None:
-        """Return an unused connection, or None if there is none or if other callers are waiting for one."""
+        """Return an unused connection; None if all are in use, or if other callers are waiting for one."""
         with self._lock:
             return None if self.is_wanted else self._pop()
 
@@ -158,7 +158,7 @@ class Pool:
         return self._new(self._choice.next()) if has_room else None
 
     def _settle(self) -> None:
-        """Close overdue connections whose gateway has finished the call, and connections idle for too long."""
+        """Close overdue connections whose gateway has finished the call, and those that have been idle too long."""
         for connection in self._choice.overdue:
             if not connection.is_quiet:
                 self._let_go(connection)
@@ -208,12 +208,12 @@ class Pool:
         except RuntimeError as error:  # no thread is available, or Python is exiting; calls continue without a trial
             self._choice.closes(connection)
             self._choice.tried(endpoint)
-            _log.info("gateway %s cannot be tried: %s", endpoint, error)
+            _log.info("cannot try gateway %s again: %s", endpoint, error)
 
     def _try(self, connection: Connection) -> None:
         try:
             self._open(connection, self.address.options.timeout_s)
-        except Exception as error:  # whatever the error is, the gateway continues to rest
+        except Exception as error:  # whatever the error, the gateway keeps resting
             _log.info("gateway %s still does not work: %s", connection.endpoint, error)
         else:
             self.give_back(connection)
@@ -257,7 +257,7 @@ class Pool:
             self._freed.put(None)
 
     def abandon(self, connection: Connection) -> None:
-        """Set aside a connection with calls whose replies are no longer needed."""
+        """Set aside a connection whose outstanding replies are no longer needed."""
         if not connection.is_awaited:
             self.give_back(connection)
             return
@@ -279,7 +279,7 @@ class Pool:
                 self._let_go(connection)
 
     def forget(self) -> None:
-        """Close this process's copies of its parent process's connections, and start with an empty pool."""
+        """Close the inherited copies of the parent process's connections, and start with an empty pool."""
         for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()

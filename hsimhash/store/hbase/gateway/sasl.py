@@ -1,7 +1,7 @@
 """Kerberos: SASL frames on a socket, `Authorization: Negotiate` over HTTP.
 
-During the negotiation, a frame is a status (1 byte), a length (4 bytes, big-endian) and a message. After it, a frame is
-a length followed by bytes that are protected as negotiated. thriftpy2's own SASL transport is not used, because it
+During the negotiation, a frame is a status (1 byte), a length (4 bytes, big-endian) and a message. After that, a frame
+is a length followed by bytes that are protected as negotiated. thriftpy2's own SASL transport is not used, because it
 needs the `sasl` C library and writes frames of 4 KB.
 
 Sources: RFC 4752 (the GSSAPI mechanism), RFC 4559 (Negotiate), Thrift's TSaslTransport.
@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol
+
+from hsimhash.extras import install_command
 
 LAYERS = {"auth": 1, "auth-int": 2, "auth-conf": 4}  # the security layers' bits in RFC 4752, weakest first
 
@@ -75,7 +77,11 @@ class Kerberos:
         return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
-        """Verify and unwrap bytes from the service; raise `KerberosError` if altered, or not encrypted as required."""
+        """Verify and unwrap bytes from the service.
+
+        Raises:
+            KerberosError: The bytes were altered, or are not encrypted as required.
+        """
         found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent unencrypted data, which qop=auth-conf does not allow")
@@ -103,8 +109,8 @@ def _library() -> Any:
         return import_module("gssapi")
     except ImportError as error:
         raise KerberosError(
-            f"auth=kerberos needs the gssapi library ({error}); run pip install 'hsimhash[kerberos]', which needs the "
-            f"MIT Kerberos headers (Debian: libkrb5-dev)"
+            f"auth=kerberos needs the gssapi library ({error}); run {install_command('kerberos')}, which needs "
+            f"the MIT Kerberos headers (Debian: libkrb5-dev)"
         ) from error
 
 
@@ -115,7 +121,7 @@ def _said(error: Any) -> str:
 
 
 class SaslSocket:
-    """A socket whose two ends have authenticated each other; its bytes are protected as negotiated."""
+    """A socket on which both sides have authenticated each other; its bytes are protected as negotiated."""
 
     def __init__(self, plain: Wire, context: Kerberos, qop: str = "") -> None:
         """Negotiate; without `qop`, use the strongest security layer that the gateway offers."""
@@ -143,7 +149,7 @@ class SaslSocket:
     def _agree_on_layer(self, qop: str) -> None:
         offer = self._context.unwrap(self._hear(Status.OK), is_secret=False)
         if len(offer) != 4:
-            raise KerberosError(f"the gateway's offer of security layers must have 4 bytes, got {len(offer)}")
+            raise KerberosError(f"invalid security layers offered by the gateway: expected 4 bytes, got {len(offer)}")
         self._layer = _chosen(offer[0], qop)
         longest = 0
         if self._layer != LAYERS["auth"]:
@@ -167,7 +173,7 @@ class SaslSocket:
             )
         if status != awaited:
             raise KerberosError(
-                f"unexpected reply: the gateway's status must be {awaited.name}, got {Status(status).name}"
+                f"unexpected reply from the gateway: expected status {awaited.name}, got {Status(status).name}"
             )
         return message
 

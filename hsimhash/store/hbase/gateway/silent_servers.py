@@ -1,8 +1,8 @@
 """Region servers that do not respond to this process: partial answers leave them out for a while.
 
 A call to a lost server blocks in the gateway until HBase has moved the server's regions, which takes 30 s or more. The
-call's connection is blocked as well. So a silent server *rests*: no call is sent to it for a while, longer each time.
-After each rest, one call tries it.
+call's connection is blocked as well. So a silent server *rests*: no call is sent to it for a while. After
+each rest, one call tries it; the rests get longer, up to a limit.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-LANES = 2  # maximum connections to one server in a run of calls, so that a silent server does not take them all
-SILENT_S = 0.1  # a server is not considered silent after a shorter wait, because the caller had too little time
+LANES = 2  # maximum connections to one server in a run of calls, so that a silent server does not tie up all of them
+SILENT_S = 0.1  # after a shorter wait, a server is not considered silent: the caller had too little time
 FIRST_REST_S, LONGEST_REST_S = 1.0, 8.0
 
 
 class SilentServers:
-    """The servers that rest. Threads may share it, but two of them may try the same server at the same time."""
+    """The servers that are resting. Threads may share it, but two of them may try the same server at the same time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._rests: dict[str, tuple[float, float]] = {}  # end and length of each server's rest, in seconds
 
     def lanes(self, server: str) -> int:
-        """Return how many connections may call a server now: none while it rests, and one after that, to try it."""
+        """Return how many connections may call a server now: none while it rests, then one, to try it."""
         if server not in self._rests:
             return LANES
         until_s, rest_s = self._rests[server]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hsimhash.errors import HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import HsimhashError, IndexNotFoundError, StoreUnavailableError, plural
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.gateway.address import DEFAULT_NAMESPACE, Address
 from hsimhash.store.hbase.gateway.base import (
@@ -25,11 +25,12 @@ ENCODING = "FAST_DIFF"
 # Thrift does not report the number of region servers. With 16 regions, each of up to five servers gets at least three
 # regions, so that HBase can balance them, and a single server is not overloaded. The regions hold 1e9 documents in 10
 # drawers before HBase splits any of them. It splits a region when one of its families reaches 10 GB. With that many
-# documents, family f has 165 GB in all regions together, and family d has 130 GB with ids of 35 bytes (see `plan`).
-# With more servers, use --regions to get three or four regions for each server.
+# documents, family f takes 165 GB across all regions, and family d takes 130 GB with ids of 35 bytes (see `plan`).
+# With more servers, use --regions to get three or four regions per server.
 AUTO_REGIONS = 16
+MOST_REGION_BYTES = 10 << 30  # for `plan`, across all families, without compression
 # HBase decodes a block from its start to the row that it seeks. A drawer block has 120 rows. With 480 rows (16 KiB),
-# region servers need 1.5 times as long for a query within 6 bits; with 60 rows, the block index takes too much of the
+# region servers take 1.5 times as long for a query within 6 bits; with 60 rows, the block index takes too much of the
 # cache.
 DRAWER_BLOCK_BYTES, BLOCK_BYTES = 4_096, 16_384
 UNKNOWN_TTL = (
@@ -44,7 +45,7 @@ _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
 _log = logging.getLogger("hsimhash.store")
 _VERBS = {"+": "create", "~": "alter", "=": "ok"}
 
-# The keys of ColumnFamilyDescriptorBuilder (HBase 2.6) that change how cells are stored, but not which cells: the index
+# The keys of ColumnFamilyDescriptorBuilder (HBase 2.6) that change how cells are stored, but not which ones: the index
 # itself controls versions, deleted cells and expiry. Names are checked because HBase silently accepts a misspelt name.
 FAMILY_OPTIONS = (
     "BLOCKCACHE",
@@ -71,16 +72,17 @@ FAMILY_OPTIONS = (
 class TableSettings:
     """Settings of a table: `splits` are ascending row keys; `ttl_s` applies to all families except the record's.
 
-    `family_options` apply to all families; they use HBase's own names and values, such as `("IN_MEMORY", "true")`.
+    A new table without `compression` uses NONE. `family_options` apply to all families; they use HBase's own names and
+    values, such as `("IN_MEMORY", "true")`.
     """
 
     splits: tuple[bytes, ...] = ()
     ttl_s: int | None = None
-    compression: str = "NONE"
+    compression: str | None = None
     family_options: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
+        if self.compression not in (None, *COMPRESSIONS):
             raise ValueError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {self.compression!r}")
         for name, value in self.family_options:
             if name not in FAMILY_OPTIONS:
@@ -90,18 +92,25 @@ class TableSettings:
         if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
             raise ValueError("splits must be ascending, distinct and not empty")
 
+    @property
+    def requested(self) -> set[str]:
+        """The names of the family attributes that are set explicitly."""
+        chosen = {"TTL": self.ttl_s, "COMPRESSION": self.compression} | dict(self.family_options)
+        return {name for name, value in chosen.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """A part of an index on HBase that must be created ("+") or altered ("~"), or that already matches ("=").
 
     `line` carries out the step in `hbase shell`, the only tool that can alter a table. It is empty if another step's
-    line includes this step.
+    line includes this step. `attribute` is the name of the attribute that differs.
     """
 
     sign: Literal["+", "~", "="]
     text: str
     line: str = ""
+    attribute: str = ""
 
     def __str__(self) -> str:
         return f"{self.sign} {_VERBS[self.sign]} {self.text}"
@@ -122,11 +131,9 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
     if wanted.splits:
         words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, wanted.splits))}]")
     words.append(f"METADATA => {_ruby_map(TABLE_ATTRIBUTES)}")
-    regions = f"{len(wanted.splits) + 1:,} region{'s' if wanted.splits else ''}"
+    regions = plural(len(wanted.splits) + 1, "region")
     steps = [Step("+", f"table {address.full_table.decode()}: {regions}", f"create {', '.join(words)}")]
-    for family in families(wanted):
-        values = ", ".join(f"{name}={value}" for name, value in family.attributes.items())
-        steps.append(Step("+", f"family {family.name}: {values}"))
+    steps += [Step("+", f"family {one.name}: {_values(one.attributes)}") for one in families(wanted)]
     if address.namespace in (DEFAULT_NAMESPACE, *namespaces):
         return steps
     # `hbase shell -n` stops at the first error, so an existing namespace must not cause one.
@@ -135,41 +142,49 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
 
 
 def missing_families(table: Table) -> list[str]:
-    """Return the column families of an index that a table lacks, ascending; none if the gateway does not report any."""
+    """Return an index's column families that a table lacks, sorted; empty if the gateway does not report any."""
     found = {family.name for family in table.families}
     return sorted({family.name for family in families(TableSettings())} - found) if found else []
 
 
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
-    """Compare a table with `wanted`; TTL and compression are compared only if `wanted` sets them."""
+    """Compare a table with `wanted`; TTL and compression are compared only if `wanted` has them."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
     if not table.is_complete:
-        return [Step("=", f"{name}, as far as Thrift1 reports")]
+        return [Step("=", f"{name}, as far as Thrift1 can tell")]
     found = {family.name: family.attributes | family.configuration for family in table.families}
     own = _differing(table.attributes, TABLE_ATTRIBUTES)
-    steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}")
+    steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}") or [Step("=", name)]
     for family in families(wanted):
-        if family.name not in found:
-            steps.append(Step("+", f"family {family.name}: it is missing", alter + _ruby_family(family)))
+        place, its = f"family {family.name}", found.get(family.name)
+        if its is None:
+            steps.append(Step("+", f"{place}: it is missing", alter + _ruby_family(family)))
             continue
         asked = _chosen_ttl(family.name, found) | family.attributes | family.configuration
-        if asked["COMPRESSION"] == "NONE":
-            del asked["COMPRESSION"]
-        own = _differing(found[family.name], asked)
+        if wanted.compression is None:
+            asked["COMPRESSION"] = its.get("COMPRESSION", "NONE")
+        own = _differing(its, asked)
         configuration = {key: own.pop(key) for key in family.configuration if key in own}
         line = alter + _ruby_family(Family(family.name, own, configuration))
-        steps += _alterations(f"family {family.name}", found[family.name], own | configuration, line)
+        same = {name: its[name] for name in asked if name in its}
+        steps += _alterations(place, its, own | configuration, line) or [Step("=", f"{place}: {_values(same)}")]
     return steps
 
 
 def shell_lines(steps: Iterable[Step]) -> list[str]:
-    """Return the lines for `hbase shell` that carry out the steps."""
+    """Return the `hbase shell` lines that carry out the steps."""
     return list(dict.fromkeys(step.line for step in steps if step.line))
 
 
 def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
-    differing = [f"{place}: {name} is {found.get(name, 'not set')}, expected {value}" for name, value in wanted.items()]
-    return [Step("~", text, line) for text in differing] or [Step("=", place)]
+    return [
+        Step("~", f"{place}: {name} is {found.get(name, 'not set')}, expected {value}", line, name)
+        for name, value in wanted.items()
+    ]
+
+
+def _values(attributes: dict[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in attributes.items())
 
 
 def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
@@ -177,7 +192,7 @@ def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 
 
 def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return a family's TTL if none is requested: drawers have the documents' TTL, and the record never expires."""
+    """Return a family's expected TTL if none is requested: the documents' TTL for drawers; the record never expires."""
     if name == RECORD_FAMILY.decode():
         return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
     documents = found.get(DOCUMENT_FAMILY.decode(), {})
@@ -190,7 +205,7 @@ def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
         "DATA_BLOCK_ENCODING": ENCODING,
         "BLOOMFILTER": bloom,
         "BLOCKSIZE": str(DRAWER_BLOCK_BYTES if name == DRAWER_FAMILY else BLOCK_BYTES),
-        "COMPRESSION": settings.compression,
+        "COMPRESSION": settings.compression or "NONE",
     }
     if settings.ttl_s is not None and name != RECORD_FAMILY:
         attributes["TTL"] = str(settings.ttl_s)
@@ -200,17 +215,17 @@ def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
 
 
 def compact_line(address: Address) -> str:
-    """Return the line for `hbase shell` that rewrites the table without deleted and expired cells."""
+    """Return the `hbase shell` line that rewrites the table without deleted and expired cells."""
     return f"major_compact {_ruby_table(address)}"
 
 
 def drop_lines(address: Address) -> list[str]:
-    """Return the lines for `hbase shell` that delete the table."""
+    """Return the `hbase shell` lines that delete the table."""
     return [f"disable {_ruby_table(address)}", f"drop {_ruby_table(address)}"]
 
 
 def snapshot_line(address: Address, name: str) -> str:
-    """Return the line for `hbase shell` that takes a snapshot; names may contain letters, digits, `_`, `-` and `.`."""
+    """Return the `hbase shell` line that takes a snapshot; names may contain letters, digits, `_`, `-` and `.`."""
     return f"snapshot {_ruby_table(address)}, {_ruby(name)}"
 
 

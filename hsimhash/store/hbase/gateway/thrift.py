@@ -1,4 +1,4 @@
-"""The code that both Thrift interfaces share: calls, scans of drawer rows, partial answers, table changes."""
+"""Code shared by both Thrift interfaces: calls, scans of drawer rows, partial answers, table changes."""
 
 from __future__ import annotations
 
@@ -112,9 +112,9 @@ class ThriftGateway(Gateway):
         return results
 
     def _in_part(self, rows: Sequence[bytes], tasks: Sequence[Task]) -> list[Any]:
-        """Run tasks on few connections per server; each task reads the region of the row at the same index.
+        """Run tasks on a few connections per server; each task reads the region of the row with the same index.
 
-        So a server that does not respond delays only its own calls.
+        This way, a server that does not respond delays only its own calls.
         """
         regions, results = self._regions_in_part(), list[Any]([UNANSWERED] * len(tasks))
         by_server: defaultdict[str, list[int]] = defaultdict(list)
@@ -144,7 +144,7 @@ class ThriftGateway(Gateway):
         return results
 
     def _regions_in_part(self) -> list[Region]:
-        """Return the known regions; empty if they could not be read yet."""
+        """Return the known regions, or an empty list if they could not be read yet."""
         if time.monotonic() > self._regions_until_s:
             (found,) = self._caller.run_in_part([self._region_steps], width=1)
             self._keep_regions(found if found is not UNANSWERED else self._regions, is_new=found is not UNANSWERED)
@@ -201,7 +201,7 @@ class ThriftGateway(Gateway):
                 f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
             )
         if "ompression" in message:
-            # Leave out HBase's advice to switch off its checks, which does not help.
+            # Leave out HBase's advice to turn off its checks: it does not help.
             why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]
             why = why.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
             return HsimhashError(
@@ -263,7 +263,7 @@ class DrawerScan:
         page = b"".join([row.row for row in rows])
         if len(page) != len(rows) * ROWKEY_BYTES:
             raise CorruptionError(
-                f"table {self._table.decode()} has rows in family {DRAWER_FAMILY.decode()} that are not "
+                f"table {self._table.decode()} has rowkeys in family {DRAWER_FAMILY.decode()} that are not "
                 f"{ROWKEY_BYTES} bytes long; " + REPAIR
             )
         if rows:

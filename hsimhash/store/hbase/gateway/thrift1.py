@@ -1,7 +1,7 @@
 """Access the table through HBase's first Thrift gateway, with the Thrift module that happybase generates.
 
 This interface does not support scans in a single call, gets with a filter or a limit, or filters as bytes. So wide rows
-are read by scans, and a batch of queries becomes a batch of scans.
+are read with scans, and a batch of queries becomes a batch of scans.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HBASE: ModuleType = import_module("Hbase_thrift")
 
 _WRITERS = 4  # connections that one `put` uses; more do not make a gateway faster
 _LANE_SCANS = 2  # maximum scans in progress on one connection
-_GET_ROWS = 32  # maximum rows in one call; small because a call reads each of its columns in each of its rows
+_GET_ROWS = 32  # maximum rows in one call; small because a call reads every requested column in every row
 _REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # end of a secondary replica's region name
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 
@@ -97,7 +97,7 @@ class Thrift1Gateway(ThriftGateway):
         )
 
     def _results(self, scan: Any, limit: int, page: int, count: int, read: Callable[[list[Any]], list[Any]]) -> Steps:
-        """Read `count` results per call, until a call returns fewer than `page` items in total or the limit is hit."""
+        """Read `count` results per call, until one returns fewer than `page` items in all, or the limit is hit."""
         scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
         found: list[Any] = []
         is_last = False
@@ -225,7 +225,7 @@ class _OpenScan(DrawerScan):
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
-    """Return the regions in `TRegionInfo`s, except for secondary replicas, which are named `…_0001.…` and so on."""
+    """Return the regions in `TRegionInfo`s, without secondary replicas (named `…_0001.…` and so on)."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
         for info in infos

@@ -56,7 +56,7 @@ from hsimhash.store.reports import Region
 
 SINGLE_SCANS = 40  # maximum number of ranges scanned one by one; measured: with more, one filter per region is faster
 
-# Two of a query's scans share a connection: this is as fast as one scan per connection, with half of the threads.
+# Two of a query's scans share a connection: this is as fast as one scan per connection, with half the threads.
 _QUERY_LANES, _LANE_SCANS = 5, 2
 _WRITERS = 4  # connections that one `put` or `get` uses; more do not make a gateway faster
 _PREAD = THRIFT2.TReadType.PREAD
@@ -211,7 +211,7 @@ class Thrift2Gateway(ThriftGateway):
         return list(chain.from_iterable(self._caller.run(tasks, width=self._width)))
 
     def holds(self, rows: Sequence[bytes]) -> list[bool]:
-        # Measured: scans that hop from row to row take less than half the time of gets.
+        # Measured: scans that hop from row to row take less than half as long as gets.
         held = {row.tobytes() for row in self.scan([(row, row + b"\x00") for row in rows])}
         return [row in held for row in rows]
 

@@ -12,7 +12,7 @@
 
 *Changes* counts how often the register was written, modulo 2**32. It gives every state of a register a different value:
 a compare-and-set whose reply was lost may take effect after the document was written again, and must not match the new
-value. In an empty value and in a value of 16 bytes, changes is 0. All numbers are big-endian and unsigned.
+value. For an empty value or a 16-byte value, changes is 0. All numbers are big-endian and unsigned.
 
 Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 `0123456789abcdef 00000000000003e8 00000001`; removed: `00000002`.
@@ -135,7 +135,7 @@ class Register(NamedTuple):
         return Register(self.claimed, self.claimed_at, self.changes + 1)
 
     def lost(self) -> Register:
-        """Return the next register when its claim is lost: the contents before the claim."""
+        """Return the next register when its claim is lost: it has the contents from before the claim."""
         return Register(self.signature, self.first_seen, self.changes + 1)
 
     def is_filed(self, before: int | None = None) -> bool:
@@ -147,7 +147,7 @@ class Register(NamedTuple):
         return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
 
     def claim(self, doc_id: bytes) -> Document | None:
-        """Return the document with that id as it is claimed, or None if there is no claim."""
+        """Return the claimed document with that id, or None if there is no claim."""
         return Document.of(_text(doc_id), self.claimed, self.claimed_at) if self.claimed is not None else None
 
 
@@ -202,7 +202,7 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
 
 
 class Orphan(NamedTuple):
-    """An entry in the log of orphans: a document left a fingerprint in a certain hour, counted since 1970.
+    """An entry in the log of orphans: in a certain hour, counted since 1970, a document left a fingerprint.
 
     `signature` has the fingerprint, and a key with the same rows in the key drawer as the document's key. In the
     qualifier, the id is followed by a zero byte, which no id contains, and the key. Format 2 stores only the first 4
@@ -285,12 +285,12 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
     if missing:
         raise CorruptionError(
             f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; run the same 'hsimhash "
-            f"create-table' again"
+            f"create-table' command again"
         )
     try:
         return Record.from_parts(values, index)
     except ValueError as error:
         raise CorruptionError(
-            f"{index} does not have a readable record in row {RECORD_ROWKEY.hex()} ({error}); restore a snapshot, or "
+            f"the record of {index} in row {RECORD_ROWKEY.hex()} cannot be read ({error}); restore a snapshot, or "
             f"drop the index with 'hsimhash drop-table'"
         ) from error

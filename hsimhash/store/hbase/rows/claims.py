@@ -10,13 +10,13 @@ one whose register was set later finds the other. A claim
 4. and once all of these are lost, confirms itself by compare-and-set from the value that it wrote.
 
 *At most one of two near claims is confirmed*: the claim whose register was set later confirms itself only after it has
-set the other claim to lost, and the other claim confirms itself only if its register still has the value that it wrote.
+set the other claim to lost. The other claim confirms itself only if its register still has the value that it wrote.
 No clock is involved. A compare-and-set that fails or has an unknown outcome is tried again, so a claim ends only once
 its register shows the outcome. The earliest claim never waits. If its process was killed, other claims may set it to
 lost after 20 minutes, measured by the servers' timestamps. A new claim with the same id and signature continues an
 existing claim.
 
-A lost or withdrawn claim logs what it leaves behind in the log of orphans, as a removal does.
+What a lost or withdrawn claim leaves behind is recorded in the log of orphans, as for a removal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hsimhash.store.retries import pauses
 
 
 class _View(HBaseView):
-    """The reads of a claim; keeps every register that it reads, and does not read known registers again."""
+    """A claim's reads; keeps every register that it reads, and does not read known registers again."""
 
     def __init__(self, writes: Writes, known: Mapping[bytes, Read]) -> None:
         super().__init__(writes.gateway, writes.record)
@@ -53,7 +53,7 @@ class TableClaims:
         self._writes = writes
         self._times = writes.times
         self._claims = claims
-        self._loose: dict[bytes, Signature] = {}  # signatures whose rows are written, but whose register may not be set
+        self._loose: dict[bytes, Signature] = {}  # signatures whose rows are written, but whose register may be unset
         self._since: dict[bytes, float] = {}  # when each claim began, or was found to be in progress
 
     def run(self) -> None:
@@ -92,7 +92,7 @@ class TableClaims:
         return self._claims.signatures.at(number), int(self._claims.first_seen[number])
 
     def _contest(self, own: Mapping[int, Read]) -> int:
-        """Claim documents without a stored document near them; return how many were decided."""
+        """Claim the documents that do not have a stored document near them; return how many were decided."""
         is_timely = self._times.rows_timely()
         mine = self._claimed(own, is_timely)
         # No two of these are near each other.
@@ -192,8 +192,8 @@ class TableClaims:
             self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
         raise ClaimBusyError(
             f"another process has been claiming a document near one of these documents for more than "
-            f"{self._times.claim_wait_s:g} s; repeat the call: decided claims stay decided, and the claim of a killed "
-            f"process ends after {self._times.claim_s / 60:g} minutes"
+            f"{self._times.claim_wait_s:g} s; repeat the call: decided claims stay decided, and a killed process's "
+            f"claim expires after {self._times.claim_s / 60:g} minutes"
         )
 
     def _held(self, wanted: Mapping[bytes, Signature]) -> dict[bytes, Read]:

@@ -14,35 +14,36 @@ the register, even if they already exist. The protocol does not depend on the nu
 
 A write does not delete anything. The cells that it leaves behind are collected later (`upkeep/`), but only once they
 are older than any write that may still depend on them. The *log of orphans* records where to look. Before step 4, a
-write logs what the document is about to leave: its fingerprint, or a key with a part that the new key does not have. A
-removal logs the same. An entry names all rows of the old key. Collection checks each row separately, and keeps rows
+write logs what the document is about to leave: its fingerprint, or a key with a part that the new key does not have. So
+does a removal. An entry names all rows of the old key. Collection checks each row separately, and keeps rows
 that a document still depends on. A crash after the entry is written and before the register is set leaves an entry for
-rows that are not orphans, which is harmless. Collection processes an entry only when the register of its write can no
-longer arrive. An entry records the hour of its write, and collection does not look for new entries in an hour more than
-a day later. So a write sends an entry only while it may still send the register.
+rows that are not orphans, which is harmless. Collection processes an entry only once the register of its write can no
+longer arrive. An entry records the hour of its write. More than a day after that hour, collection no longer looks for
+new entries in it. So a write sends an entry only while it may still send the register.
 
-All of this depends on the times in `Times` (`rewrite_s`, `settled_s`, `forgotten_s`) and on two guarantees of the
-cluster: the clocks of its region servers are correct to within 10 minutes, and a call whose reply was lost takes effect
+All of this depends on the times in `Times` (`rewrite_s`, `settled_s`, `forgotten_s`) and on two guarantees from the
+cluster: its region servers' clocks are correct to within 10 minutes, and a call whose reply was lost takes effect
 within 20 minutes or never (`hbase.client.operation.timeout`). In minutes: 10 for the writer (`rewrite_s`) + 20 for the
 call + 2 · 10 for the clocks < 60 (`settled_s`).
 
 If no other process writes the same documents (`exclusive`), a writer puts new registers in batches. A copy of such a
-put may take effect after a later write of the document, so its timestamp must be lower than the timestamp of that
-write. It is half an hour in the past, which is earlier than any timestamp that a server assigns from now on, because
+put may take effect after a later write of the document, so its timestamp must be lower than that
+write's. It is half an hour in the past, which is earlier than any timestamp that a server assigns from now on, because
 clocks differ by at most 2 · 10 minutes. It is also later than the timestamps of all earlier puts of this kind, by any
 writer: it is derived from a server's time, which is used only if a certain cell next to the record does not have a
 later timestamp. The writer then reads these registers again, as after an unknown outcome. It uses compare-and-set for
 registers that it does not see, because a delete marker may hide them.
 
 HBase cannot compare across rows, so a write cannot verify in the same step that the table still has the index that was
-opened. A call's writes are acknowledged only after it has read the index's identity again, at its end (`SameIndex`).
-The identity is unique, so if it is unchanged, everything written until then went into this index. A register is sent
-only if the identity was read less than 30 seconds earlier, so that few writes can go into an index that has replaced
-this one. A `check` of that index finds them: they are registers without rows, or rows without registers.
+opened. A call's writes are acknowledged only after the call reads the index's identity again, at its
+end (`SameIndex`). The identity is unique, so if it is unchanged, everything written until then went into this index. A
+register is sent only if the identity was read less than 30 seconds earlier, so that few writes can go into an index
+that has replaced this one. A `check` of that index finds them: they are registers without rows, or rows without
+registers.
 
-A bulk load via HFiles (`files/load_steps.py`) loads rows hours before their registers. The timestamp of all of its
-cells is the time at which it began. So it records its start next to the record, and until it ends, cells with this
-timestamp or a later one are not collected.
+A bulk load via HFiles (`files/load_steps.py`) loads rows hours before their registers. The timestamp of all its cells
+is the time at which it began. So it records its start next to the record. Until it ends, cells with this timestamp or a
+later one are not collected.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Times:
     forgotten_s: float = 86_400.0  # how long a removed document's register stays
     load_s: float = 7 * 86_400.0  # how long collection waits for an unfinished bulk load via HFiles
     ttl_s: float | None = None  # age at which the table drops documents and drawer rows; None: never
-    claim_s: float = 1_200.0  # the process of an older claim is presumed dead
+    claim_s: float = 1_200.0  # age after which a claim's process is presumed dead
     claim_wait_s: float = 30.0  # how long a claim waits for earlier ones
     put_before_s: float = 1_800.0  # how far back registers are dated when they are put
     same_s: float = 30.0  # how long registers and queries may be sent after the index was last seen
@@ -108,11 +109,11 @@ class Times:
     sleep: Callable[[float], object] = time.sleep
 
     def rows_timely(self) -> Callable[[], bool]:
-        """Return a function that returns true as long as registers may be set for rows whose writing starts now."""
+        """Start a time limit for writing rows; return a function that returns true while their registers may be set."""
         return self._within(self.rewrite_s)
 
     def index_recent(self) -> Callable[[], bool]:
-        """Return a function that returns true as long as an index that exists now can be assumed to still exist."""
+        """Return a function that returns true for as long as an index seen now can be assumed to still exist."""
         return self._within(self.same_s)
 
     def _within(self, seconds: float) -> Callable[[], bool]:
@@ -290,7 +291,7 @@ class Writes:
         ]
 
     def _leaves_rows(self, old: Signature, new: Signature) -> bool:
-        """Whether there is a row that a document depends on with its old signature, but not with its new one."""
+        """Whether a document with the old signature depends on a row that it does not need with the new one."""
         if old.fingerprint != new.fingerprint:
             return True
         return not set(self.record.key_prefixes(old.key)).issubset(self.record.key_prefixes(new.key))
@@ -344,7 +345,7 @@ class Writes:
 
     def set_mark(self, mark: Mark) -> None:
         """Store a job's progress."""
-        # Not by a put: one that arrived late or had a timestamp from a slower clock would bring back an earlier mark.
+        # Not with a put: one that arrives late or has a timestamp from a slower clock would bring back an earlier mark.
         for _ in range(MARK_TRIES):
             (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
             held = cell.value if cell is not None else None
@@ -352,22 +353,22 @@ class Writes:
             if held == mark.value or self.gateway.change([change]) == [True]:
                 return
         raise StoreUnavailableError(
-            f"cannot store the job's progress after {MARK_TRIES} tries, although reads succeed; run 'hsimhash doctor "
-            f"--write', and then the same command again"
+            f"cannot store the job's progress: gave up after {MARK_TRIES} tries, although reads succeed; run 'hsimhash "
+            f"doctor --write', and then the same command again"
         )
 
 
 def begin_load(gateway: Gateway, token: str) -> int:
     """Record next to the index record that a bulk load begins; return the server's time, in ms since 1970."""
     key = RECORD_ROWKEY, LOADS + token.encode()
-    for _ in range(MARK_TRIES):  # not by a put, because a retry would get another timestamp
+    for _ in range(MARK_TRIES):  # not with a put, because a retry would get another timestamp
         (cell,) = gateway.get([key], RECORD_FAMILY)
         if cell is not None:
             return cell.timestamp
         gateway.change([Change(key[0], RECORD_FAMILY, key[1], None, b"1")])
     raise StoreUnavailableError(
-        f"cannot record that a load begins after {MARK_TRIES} tries, although reads succeed; run 'hsimhash doctor "
-        f"--write', and then the same command again"
+        f"cannot record the start of the load: gave up after {MARK_TRIES} tries, although reads succeed; run 'hsimhash "
+        f"doctor --write', and then the same command again"
     )
 
 

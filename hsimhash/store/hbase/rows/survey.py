@@ -4,9 +4,9 @@ A gateway does not report sizes. So the survey reads windows, which are short ra
 every region. All windows have the same width, chosen so that each has a few hundred rows. If a table is so small that
 the windows would overlap, the whole table is read, and the numbers are exact. Rows of the key drawer are not counted.
 
-The report includes the fullest buckets that were read, also in the key drawer. A fingerprint that very many documents
-share is one row of listings, which no region split can divide. A sample of registers at random positions finds such a
-fingerprint: if half of the documents have it, so do about half of the sampled registers.
+The report includes the fullest buckets that were read, also in the key drawer. If very many documents share a
+fingerprint, their listings are in one row, which no region split can divide. A sample of registers at random positions
+finds such a fingerprint: if half of the documents have it, so do about half of the sampled registers.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[b
 
 
 def _count(record: Record, prefixes: Iterable[bytes]) -> int:
-    return sum(not record.is_key_row(prefix) for prefix in prefixes)
+    return sum(len(prefix) == PREFIX_BYTES and not record.is_key_row(prefix) for prefix in prefixes)
 
 
 def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:

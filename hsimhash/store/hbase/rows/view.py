@@ -93,7 +93,7 @@ class HBaseView(View):
 
 
 class HBaseViewInPart(HBaseView, ViewInPart):
-    """The reads of one query that continues without the servers that do not respond."""
+    """The reads of one query, which continues without servers that do not respond."""
 
     def __init__(self, gateway: Gateway, record: Record) -> None:
         HBaseView.__init__(self, gateway, record)

@@ -15,8 +15,8 @@ They apply to suspects from `full_check.py`, to a sample, or to the cells that t
 ¹ Including the key drawer, if it has a key.
 
 Other processes write during a check, and their calls may take effect late. So a check deletes only cells that were
-settled when it began (see `Times`). The time at which it began is the server's timestamp of a cell that is written for
-this purpose. A deletion uses the timestamp that was read *before* the evidence against the cell, so later puts are
+settled when it began (see `Times`). The time at which it began is the server's timestamp of a cell written for this
+purpose. A deletion uses the timestamp that was read *before* the evidence against the cell, so later puts are
 kept.
 
 A sample has a given number of documents and drawer rows from the whole table, chosen anew in each run. The key range is
@@ -100,8 +100,8 @@ def pages(
     """Yield the cells of a family ordered by (row, qualifier), in pages; wide rows are never completely in memory.
 
     With `flag`, only rows with this flag are guaranteed to be complete; other rows have at least their first cells.
-    With `having`, cells in which the qualifier or the value (whichever it names) is empty are left out, at least among
-    the first cells of a row.
+    With `having`, cells whose qualifier or value (whichever it names) is empty are left out, at least among a row's
+    first cells.
     """
     start, stop = bounds
     while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS, having=having):
@@ -140,7 +140,7 @@ def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) ->
 
 
 def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], count: int) -> list[Cell]:
-    """Return the cells of `count` rows from the first to the last of three segments, starting at the middle one."""
+    """Return the cells of `count` rows between the first and the last of three segments, starting at the middle one."""
     low, middle, high = map(segment_key, segments)
     rows = gateway.rows(middle, high, family, limit=count, columns=PAGE_COLUMNS)
     if low < middle and len(rows) < count:
@@ -149,7 +149,7 @@ def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], coun
 
 
 def server_time(gateway: Gateway) -> int:
-    """Return a server's time in ms since 1970: the timestamp of a cell written to the record's row for this.
+    """Return a server's time in ms since 1970: the timestamp of a cell written to the record's row for this purpose.
 
     Cells with older timestamps existed before this moment, whatever this machine's clock shows.
     """
@@ -158,7 +158,7 @@ def server_time(gateway: Gateway) -> int:
     if cell is None:
         raise CorruptionError(
             f"the cell i:{COLLECTED.decode()} in row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
-            f"delete marker is ahead of the servers' clocks; correct the clocks, and run a major compaction"
+            f"delete marker's timestamp is ahead of the servers' clocks; correct the clocks, and run a major compaction"
         )
     return cell.timestamp
 
@@ -215,7 +215,7 @@ class Audit:
             self._check_drawer_rows(page)
             self._advance(1, page)
         if self.report.repaired:
-            _log.info("%d cells repaired", self.report.repaired)
+            _log.info("repaired %d cells", self.report.repaired)
         return self.report
 
     def _before_loads(self, now: int) -> int:

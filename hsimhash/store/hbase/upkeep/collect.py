@@ -8,10 +8,10 @@ look. The cells that it names are passed in pages to `audit.py`, which applies i
 2. after all of these, the drawer rows of each entry's fingerprint and of its key.
 
 Then the entry is deleted, with the timestamp that was read, unless the entry or a leftover of its fingerprint is too
-young. The register of a removed document is deleted after a day: an entry for this is put into the hour in which this
-is due. So whenever collection is killed, there is an entry for everything that remains.
+young. A removed document's register is deleted after a day: an entry for the deletion is logged in the hour in which
+it is due. So whenever collection is killed, there is an entry for everything that remains.
 
-A cell next to the record has the hour before which all entries have been processed. Writers choose the hour by their
+A cell next to the record holds the hour before which all entries have been processed. Writers choose the hour by their
 own clocks, so the next collection begins a day earlier. Leftovers of a failed add are not in the log; `check --repair`
 finds them, and also processes the log.
 """
@@ -140,7 +140,7 @@ class Collection(Audit):
         return [self._registers[cell.qualifier] for cell in listings]  # read after the listings
 
     def _remember(self, removed: Sequence[Cell], by_id: dict[bytes, Orphan]) -> None:
-        """Log when the registers of removed documents must be deleted."""
+        """Log when removed documents' registers must be deleted."""
         after_ms = round(self.times.forgotten_s * 1_000)
         entries = (
             by_id[cell.qualifier]._replace(hour=(cell.timestamp + after_ms) // HOUR_MS, is_register=True)

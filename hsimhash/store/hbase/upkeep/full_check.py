@@ -3,7 +3,7 @@
 Each range produces four files, which are sorted by fingerprint: the contents of its listings, the contents of its
 registers, the fingerprints of its drawer rows, and the fingerprints and keys of its rows in the key drawer. In these
 files, ids are represented by hashes with the walk's own seed. Then the files are compared, one part of the fingerprints
-after the other:
+at a time:
 
 | suspect | because |
 |---|---|
@@ -52,7 +52,7 @@ from hsimhash.store.hbase.upkeep.audit import PAGE_COLUMNS, PAGE_ROWS, listings_
 from hsimhash.store.hbase.upkeep.range_jobs import Bounds, RangeTask
 from hsimhash.store.runs import write_array
 
-PART_BYTES = 1 << 26  # bytes of the files that are compared at a time
+PART_BYTES = 1 << 26  # bytes of the files to compare at a time
 _HELD = 1 << 16  # cells of documents that are buffered before they are examined
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
@@ -66,7 +66,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits that look random
 class Compared(NamedTuple):
     """The data that a full check compares, from one range or for one part of the fingerprints."""
 
-    listed: Any  # each of the four is an array with a column "fingerprint", or an `OnDisk`
+    listed: Any  # these four are arrays with a "fingerprint" column, or `OnDisk`
     filed: Any
     rows: Any
     keyed: Any
@@ -119,7 +119,7 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
-    """Scan a range, write to files the data to be compared, and return the other findings for `surveyed_in`."""
+    """Scan a range, write the data for the comparison to files, and return the other findings for `surveyed_in`."""
     documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
@@ -303,7 +303,7 @@ class FullCheck:
     # The parts.
 
     def _parts(self) -> Iterator[Compared]:
-        """Yield the data of all ranges, one part of the fingerprints after the other."""
+        """Yield the data of all ranges, one part of the fingerprints at a time."""
         count = 1 + sum(array.nbytes for one in self._ranges for array in one.part) // self._part_bytes
         for number in range(count):
             edges = (number << 64) // count, (number + 1 << 64) // count
@@ -364,7 +364,7 @@ def _is_in(numbers: Uint64s, others: Uint64s) -> Bools:
 
 
 def _marks(documents: NDArray[np.void]) -> Uint64s:
-    """Return a number for each pair of fingerprint and id."""
+    """Return a number for each fingerprint with its id."""
     return _mixed(documents["fingerprint"], documents["id"])
 
 

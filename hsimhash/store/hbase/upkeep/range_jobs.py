@@ -6,7 +6,7 @@
 | `ranges.jsonl` | `[number, result]` of each finished range; a worker's other output is in separate files |
 | `ranges-3.jsonl` | the results of the third shard |
 
-A shard is every Nth range. Several machines can each read one shard, into a folder that all of them can access. A job
+A shard is every Nth range. Several machines can each read one shard, using a folder that all of them can access. A job
 without a shard then reads the remaining ranges, and continues with the findings of all shards.
 """
 
@@ -38,13 +38,13 @@ from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.rows.survey import rows_about, segments_of
 from hsimhash.store.reports import Region
 
-RANGE_ROWS = 1 << 18  # approximate drawer rows in a range; bounds a worker's memory, and the work lost by a kill
+RANGE_ROWS = 1 << 18  # approximate drawer rows in a range; bounds a worker's memory, and the work lost if it is killed
 AGE_S = 86_400.0  # a job that began longer ago starts over
 CLOCKS_S = 1_200.0  # maximum difference between the clocks of two machines
 _WALK, _RANGES, _SHARD_RANGES = "walk.json", "ranges.jsonl", "ranges-*.jsonl"
 _JOIN_S = 60.0  # how long a shard waits while other shards begin
 
-WALK = "walk"  # the folder of a walk within its job's folder
+WALK = "walk"  # a walk's folder, inside the job's folder
 Bounds = tuple[bytes, bytes]  # half-open range of rows
 
 
@@ -89,13 +89,13 @@ class RangeJob:
     range_rows: int = RANGE_ROWS
 
     def run(self, purpose: str, work: RangeWork, observer: Observer) -> list[Any]:
-        """Run the job, in a block of `alone`; return the result of every range, in order.
+        """Run the job, inside an `alone` block; return the result of every range, in order.
 
         Args:
             purpose: Purpose of the job; its first word is reported as the stage. A different purpose or index starts a
                 new job.
             work: Called with each range.
-            observer: Receives the number of finished ranges and of all ranges.
+            observer: Receives the number of finished ranges and the total.
         """
         with file_errors(self.folder):
             walk = self._begun(purpose, None)
@@ -121,7 +121,7 @@ class RangeJob:
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
-        """Lock the folder against other jobs during the block; if it succeeds, delete the findings at its end.
+        """Lock the folder against other jobs during the block; if it succeeds, delete the findings at the end.
 
         Args:
             doing: What this job does, for another job's error message, such as "is checking the index".
@@ -163,7 +163,7 @@ class RangeJob:
         return int(json.loads((self.folder / _WALK).read_text())["seed"])
 
     def _begun(self, purpose: str, shard: Shard | None) -> dict[str, Any]:
-        """Return the job that the folder records, or record a new one."""
+        """Return the job recorded in the folder, or record a new one."""
         make_folder(self.folder)
         path, purpose = self.folder / _WALK, f"{purpose} of {self.record.identity.hex() or self.url}"
         begun = json.loads(path.read_text()) if path.exists() else {}
@@ -184,7 +184,7 @@ class RangeJob:
         return walk
 
     def _discard(self, shard: Shard | None) -> None:
-        """Delete the findings of an earlier job; raise `StoreBusyError` if one of its shards is still being read."""
+        """Delete an earlier job's findings; raise `StoreBusyError` if one of its shards is still being read."""
         if shard is not None:  # a job without a shard already has all locks
             for path in set(self._shard_locks()) - {self._lock_of(shard)}:
                 lock_or_refuse(path, f"is reading a shard of another job ({path})", "use another folder").close()
@@ -246,7 +246,7 @@ class ResultLog(AbstractContextManager["ResultLog"]):
 
 
 def results_in(path: Path) -> tuple[dict[int, Any], int]:
-    """Return the results in the file of a `ResultLog`, and the size of its complete lines in bytes."""
+    """Return the results in a `ResultLog`'s file, and the size of its complete lines in bytes."""
     results, size = dict[int, Any](), 0
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         if not line.endswith(b"\n"):
@@ -258,7 +258,7 @@ def results_in(path: Path) -> tuple[dict[int, Any], int]:
 
 @cache
 def _gateway_to(url: str) -> Gateway:
-    """Return this worker process's gateway, which is opened at the first call."""
+    """Return this worker process's gateway, which is opened on the first call."""
     return open_gateway(Address.parse(url), deadline_s=JOB_DEADLINE_S)
 
 
@@ -278,7 +278,7 @@ def whole_table(gateway: Gateway) -> list[Region]:
         if stop != start:
             raise StoreUnavailableError(
                 f"the table has a hole: no region contains the rows from {stop.hex() or 'its beginning'} to "
-                f"{start.hex() or 'its end'}; wait for a split to end, or repair it (hbase hbck)"
+                f"{start.hex() or 'its end'}; wait for any split to finish, or repair the table with 'hbase hbck'"
             )
     return regions
 

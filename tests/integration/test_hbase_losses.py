@@ -58,7 +58,7 @@ def test_calls_go_on_after_the_gateway_ended_idle_connections(
     own_hbase: HBaseServer, filled: Filled, tmp_path: Path
 ) -> None:
     with own_hbase.gateway("thrift2", settings={"hbase.thrift.server.socket.read.timeout": "300"}) as gateway:
-        indexes = filled(gateway.port)
+        indexes = filled(gateway.port, deadline="120s")
         with socket.create_connection(("127.0.0.1", gateway.port)) as idle:
             assert idle.recv(1) == b""  # so the gateway has closed the others, too
         with all_begun(CALLS, indexes, tmp_path):
@@ -75,7 +75,7 @@ def test_calls_wait_for_a_gateway_that_restarts(own_hbase: HBaseServer, filled: 
 
 def test_calls_go_on_through_another_gateway(own_hbase: HBaseServer, filled: Filled, tmp_path: Path) -> None:
     with own_hbase.gateway("thrift2") as gateway:
-        indexes = filled(gateway.port, own_hbase.thrift2_port)
+        indexes = filled(gateway.port, own_hbase.thrift2_port, deadline="120s")
         own_hbase.kill_gateway(gateway.name)
         with all_begun(CALLS, indexes, tmp_path):
             own_hbase.start_gateway(gateway.name)  # the fixture stops it
@@ -107,11 +107,13 @@ def test_a_gateway_that_stays_away_ends_each_call_at_its_deadline(
     own_hbase: HBaseServer, filled: Filled, tmp_path: Path
 ) -> None:
     with own_hbase.gateway("thrift2") as gateway:
-        indexes = filled(gateway.port, deadline="5s")
+        indexes = filled(gateway.port, deadline="10s")
         own_hbase.kill_gateway(gateway.name)
         with ThreadPoolExecutor(len(CALLS)) as threads:
             tried = [threads.submit(call, indexes[name], made(tmp_path / name)) for name, call in CALLS.items()]
         assert [type(one.exception()) for one in tried] == [StoreUnavailableError] * len(CALLS)
         own_hbase.start_gateway(gateway.name)
+        for patient in filled(gateway.port, deadline="120s").values():
+            patient.count()  # a new gateway's first replies are slow; the deadline is not for them
         with all_begun(CALLS, indexes, tmp_path):
             pass

@@ -169,7 +169,7 @@ def test_a_right_that_is_lost_each_time_is_given_up(server: PostgresqlServer, in
 
 def test_a_server_that_stays_away_ends_each_call_at_its_deadline(tmp_path: Path) -> None:
     with postgresql_serving() as own, ExitStack() as opened:
-        indexes = {name: opened.enter_context(filled(own, "&deadline=300ms")) for name in CALLS}
+        indexes = {name: opened.enter_context(filled(own, "&deadline=1s")) for name in CALLS}
         own.stop()
         for name, index in indexes.items():
             (folder := tmp_path / name).mkdir()

@@ -322,7 +322,7 @@ def offset(server: RedisServer) -> int:
 
 
 def test_servers_that_stay_away_end_each_call_at_its_deadline(durable: RedisServer, tmp_path: Path) -> None:
-    with filled(own_url(durable), CALLS, "&deadline=300ms") as indexes:
+    with filled(own_url(durable), CALLS, "&deadline=1s") as indexes:
         durable.stop()
         for name, call in CALLS.items():
             with pytest.raises(StoreUnavailableError, match="is redis-server running"):

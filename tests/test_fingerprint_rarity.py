@@ -127,6 +127,9 @@ def test_a_sample_does_not_depend_on_order_batches_or_workers(count: int, sample
         fit.add(texts[at : at + 7])
     assert fit.read == len(texts)
     assert fit.table(workers=2).content() == table.content()
+    ahead = Fit(AUTO3, sample)
+    ahead.take_all(((text_hash(text), text, "") for text in texts), workers=2)
+    assert ahead.table().content() == table.content()
     assert 0.9 * most <= table.documents <= 1.1 * most
 
 

@@ -76,9 +76,6 @@ class Outcome:
         """Return the ids of documents; stored documents are numbered after those of the inputs."""
         return self.documents.doc_ids.at(numbers, self.stored.doc_ids if self.stored else ())
 
-    def _name(self, number: int) -> str:
-        return self.names(np.array([number]))[0]
-
     @cached_property
     def _clusters(self) -> _Clusters:
         grouping = self.grouping
@@ -151,8 +148,7 @@ class Outcome:
         hottest = hottest[sizes[hottest] >= self.totals.large_size]
         fingerprints = self.documents.fingerprints[self.documents.comparable[hottest]]
         hot = list(zip(fingerprints.tolist(), sizes[hottest].tolist(), strict=True))
-        giants = [self._cluster(at) for at in self._giants]
-        return find_notices(self.totals, giants, hot, self.looked.unseen, self.looked.reasons)
+        return find_notices(self.totals, self._clusters_at(self._giants), hot, self.looked.unseen, self.looked.reasons)
 
     @cached_property
     def _giants(self) -> list[int]:
@@ -208,26 +204,27 @@ class Outcome:
             shown[at] = members[np.lexsort((-bits, -self._unlikeness[members]))][:MEMBERS_LISTED].tolist()
         return shown
 
-    def _cluster(self, at: int, texts: Texts | None = None) -> ReportCluster:
-        """Return a cluster without its members."""
-        kept, _, size, diameter = (int(column[at]) for column in self._clusters)
-        line = texts.first_lines.get(kept, "") if texts else ""
-        return ReportCluster(self._name(kept), size, diameter, first_line=line)
+    def _clusters_at(self, places: Sequence[int], texts: Texts | None = None) -> list[ReportCluster]:
+        """Return clusters without their members."""
+        kept, _, *columns = (column[list(places)] for column in self._clusters)
+        lines = [texts.first_lines.get(number, "") if texts else "" for number in kept.tolist()]
+        rows = zip(self.names(kept), *(column.tolist() for column in columns), lines, strict=True)
+        return [ReportCluster(name, size, diameter, first_line=line) for name, size, diameter, line in rows]
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to show, least similar first, with some members and how their texts differ."""
         found = []
-        for at, members in self._shown.items():
+        for (at, members), cluster in zip(self._shown.items(), self._clusters_at([*self._shown], texts), strict=True):
             bits = self.grouping.distance[members].tolist()
             kept = int(self._clusters.kept[at])
             pairs = [self._pair(kept, *one, texts) for one in zip(members[:DIFFS_SHOWN], bits, strict=False)]
-            named = tuple(zip(map(self._name, members), bits, strict=True))
-            found.append(replace(self._cluster(at, texts), members=named, pairs=telling_pairs(pairs)))
+            named = tuple(zip(self.names(np.array(members, np.int64)), bits, strict=True))
+            found.append(replace(cluster, members=named, pairs=telling_pairs(pairs)))
         return tuple(sorted(found, key=_alikeness))
 
     def listed_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to list."""
-        return tuple(self._cluster(at, texts) for at in self._listed)
+        return tuple(self._clusters_at(self._listed, texts))
 
     @cached_property
     def beyond(self) -> Beyond:
@@ -270,7 +267,8 @@ class Outcome:
         return tuple(self._pair(*pair, bits, texts) for pair, bits in zip(self._keyed, distances, strict=True))
 
     def _pair(self, left: int, right: int, bits: int, texts: Texts) -> ShownPair:
-        return texts.pair((left, self._name(left)), (right, self._name(right)), bits)
+        mine, other = self.names(np.array([left, right]))
+        return texts.pair((left, mine), (right, other), bits)
 
     @property
     def compared_numbers(self) -> set[int]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import mmh3
@@ -36,6 +37,7 @@ ALIKE_BITS = 10  # maximum distance between the sketches of near copies: a Jacca
 _MOST_COMPARED = 256  # maximum number of documents that a document is compared with, per part of its key
 _SEED = 0x51AB1E  # seed of the hash that selects texts
 BATCH = 1024  # texts handed to the workers at once
+AHEAD = 256  # the same, while texts are still being read
 
 
 class NothingToLearnError(ValueError):
@@ -58,6 +60,7 @@ class Fit:
             raise ValueError(f"profile {profile.name} does not weight features by rarity; use auto-3")
         self.profile, self._sample = profile, sample
         self._held: dict[int, tuple[str, str]] = {}  # by the hash of a text: its beginning and its name
+        self._found: dict[int, TextFeatures | RefusedText] = {}  # by the same hashes, for some of the texts
         self._most_held = 2 * (sample or LEAST_SAMPLE)
         self._limit = (1 << 64) - 1
         self.read = 0
@@ -87,11 +90,36 @@ class Fit:
         if len(self._held) >= self._most_held:
             least = self._least()
             self._held = {hashed: self._held[hashed] for hashed in least}
+            self._found = {hashed: self._found[hashed] for hashed in least if hashed in self._found}
             if len(least) == self._sample or len(least) >= MOST_SAMPLE:
                 self._limit = least[-1]
             elif self._sample is None and len(least) >= LEAST_SAMPLE:
                 self._limit = max(least[-1], TENTH)
             self._most_held = 2 * len(least)
+
+    def take_all(self, wanted: Iterable[tuple[int, str, str]], *, workers: int) -> None:
+        """Take texts as `take` does; other workers extract features while the next texts are read.
+
+        They start with the texts that are hardly ever left out, whose hashes are in the lowest tenth of the range.
+        """
+        waiting = deque[list[int]]()
+
+        def likely() -> Iterator[list[str]]:
+            texts: dict[int, str] = {}
+            for hashed, text, name in wanted:
+                self.take(hashed, text, name)
+                if workers > 1 and hashed < TENTH:
+                    texts[hashed] = text[:MOST_CHARACTERS]
+                if len(texts) == AHEAD:
+                    waiting.append(list(texts))
+                    yield list(texts.values())
+                    texts = {}
+            waiting.append(list(texts))
+            yield list(texts.values())
+
+        for found in _each_features(self.profile, likely(), workers):
+            pairs = zip(waiting.popleft(), found, strict=True)
+            self._found.update((hashed, one) for hashed, one in pairs if hashed in self._held)
 
     def _least(self) -> list[int]:
         least = sorted(self._held)
@@ -112,10 +140,11 @@ class Fit:
             ValueError: no two texts have a feature in common, so there is nothing to learn.
         """
         chosen = self.chosen()
-        found = text_features(self.profile, [text for _, text, _ in chosen], workers)
+        others = text_features(self.profile, [text for hashed, text, _ in chosen if hashed not in self._found], workers)
 
         def accepted() -> Iterator[TextFeatures]:
-            for (_, _, name), one in zip(chosen, found, strict=True):
+            for hashed, _, name in chosen:
+                one = self._found.get(hashed) or next(others)
                 if not isinstance(one, RefusedText):
                     yield one
                 elif on_refused is not None:
@@ -137,9 +166,15 @@ def sample_size(below: int) -> int:
 def text_features(profile: Profile, texts: Sequence[str], workers: int = 1) -> Iterator[TextFeatures | RefusedText]:
     """Yield the features of each text, in order, or the reason why they cannot be found."""
     batches = (texts[at : at + BATCH] for at in range(0, len(texts), BATCH))
-    done = worked(profile, batches, workers, _hashed, in_threads=signs_natively(profile))
-    for part in (part for parts in done for part in parts):
-        yield from [part] if isinstance(part, RefusedText) else part
+    return chain.from_iterable(_each_features(profile, batches, workers))
+
+
+def _each_features(
+    profile: Profile, batches: Iterable[Sequence[str]], workers: int
+) -> Iterator[list[TextFeatures | RefusedText]]:
+    """Yield the features of each batch of texts, or the reasons why they cannot be found."""
+    for parts in worked(profile, batches, workers, _hashed, in_threads=signs_natively(profile)):
+        yield [one for part in parts for one in ([part] if isinstance(part, RefusedText) else part)]
 
 
 def fitted_table(profile: Profile, sample: Iterable[TextFeatures]) -> RarityTable:

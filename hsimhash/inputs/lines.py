@@ -289,29 +289,31 @@ def blocks_of(
     """
     start = start or Place()
     offset, line = start.offset, start.line
-    held: list[bytes] = []  # the beginning of a line whose end has not been read
+    held: list[bytes | memoryview] = []  # the beginning of a line whose end has not been read
     held_bytes = 0
     while True:
         piece = read()
         if piece is None:
             yield Block(b"", line + 1, Place(offset, line))
             continue
-        head, newline, tail = piece.rpartition(b"\n")
-        if newline or (held_bytes and not piece):
-            held += (head, b"\n")
-            offset += held_bytes + len(head) + len(newline)
-            first, line = line + 1, line + head.count(b"\n") + 1
-            head = b""  # lines may be long, so do not keep them alive while the caller works on the block
+        end = piece.rfind(b"\n") + 1
+        if end or (held_bytes and not piece):
+            held.append(memoryview(piece)[:end] if end else b"\n")
+            offset += held_bytes + end
+            first, line = line + 1, line + (piece.count(b"\n") or 1)
+            is_last, piece = not piece, piece[end:]  # the rest may be long; keep nothing else while the caller works
             yield Block(_drained(held, is_first=first == 1), first, Place(offset, line, tell()))
             held_bytes = 0
-        if not piece:
+            if is_last:
+                return
+        elif not piece:
             return
         if held_bytes <= limit_bytes:
-            held.append(tail)
-        held_bytes += len(tail)
+            held.append(piece)
+        held_bytes += len(piece)
 
 
-def _drained(parts: list[bytes], *, is_first: bool) -> bytes:
+def _drained(parts: list[bytes | memoryview], *, is_first: bool) -> bytes:
     """Join all parts, drop the byte order mark of a file's first line, and empty the list."""
     data = b"".join(parts)
     parts.clear()

@@ -77,7 +77,7 @@ def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
             used. `html`: a page or a fragment. `text`: plain text.
         has_fields: Whether `text` is several values joined by `join_fields`; each of them is then read separately.
     """
-    if extract == "text":
+    if extract == "text" or (extract != "html" and "<" not in text and "&" not in text):
         return Content(text)
     if not has_fields:
         return Content(text, is_page=True) if is_page(text) else Content(_text_of_value(text, extract))

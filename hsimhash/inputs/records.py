@@ -34,6 +34,7 @@ from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
 _MISSING = object()
+_DECODER = json.JSONDecoder()
 _BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # where a tab separates fields, a line with only a tab is an error
 PARSED_LIMIT_BYTES = 192 << 20  # maximum memory for the parsed values of one JSON record
 _HEAVIEST = 192  # upper bound on the bytes of memory per character of JSON, for any values
@@ -327,7 +328,10 @@ def json_object(text: str) -> Mapping[str, object]:
     text = text.removeprefix("\ufeff")  # a file with a byte order mark may have been appended to another
     check_values(text, PARSED_LIMIT_BYTES)
     try:
-        record = json.loads(text)
+        # Only `json.loads` accepts white space around the object, and it takes an eighth longer.
+        record, end = _DECODER.raw_decode(text) if text.startswith("{") else (None, 0)
+        if end < len(text) or not text:
+            record = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"invalid JSON at character {error.pos}") from error
     except RecursionError as error:

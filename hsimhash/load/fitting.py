@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from hsimhash.errors import StopAskedError
@@ -53,7 +53,8 @@ def fit_inputs(
         ValueError: There is nothing to learn, or the profile does not weigh features by rarity.
     """
     fit, workers = Fit(profile, sample), workers or usual_workers(inputs)
-    with PageTexts(reading, workers) as pages:
+
+    def wanted_texts(pages: PageTexts) -> Iterator[tuple[int, str, str]]:
         for batch in raw_batches(inputs, reading, stop=observer.stop, held=held):
             one, documents = inputs[batch.input], batch.documents
             for reject in documents.rejects:
@@ -64,8 +65,11 @@ def fit_inputs(
                 if isinstance(text, NoResult):
                     on_rejected(_name_of(one, batch, place), refusal(text))
                 else:
-                    fit.take(hashed, text, _name_of(one, batch, place))
+                    yield hashed, text, _name_of(one, batch, place)
             observer.report("fit", *bytes_before(inputs, batch.end), fit.read)
+
+    with PageTexts(reading, workers) as pages:
+        fit.take_all(wanted_texts(pages), workers=workers)
     if observer.stop():
         raise StopAskedError("stopped while fitting")
     return Fitted(fit.table(workers=workers, on_refused=on_rejected), fit.read)

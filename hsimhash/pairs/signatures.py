@@ -20,7 +20,6 @@ from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, withou
 from hsimhash.pairs.pair_blocks import FINGERPRINT_LIMIT, PairBlock, Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures processed together
-_NO_PART = np.uint64((1 << 64) - 1)
 # If more signatures than this share a fingerprint or a part of a key, they form a crowd. So do the signatures of two
 # near fingerprints if they make more pairs than this.
 CROWD = 128
@@ -209,18 +208,19 @@ class _SharedParts:
         for some, others, _ in Pairs(none, none, none.astype(np.uint8), self.first).expand():
             left, right = self.owner[some], self.owner[others]
             if self.parts.shape[1] > 1:  # they may share several parts; only the lowest one yields the pair
-                is_least = self.values[some] <= self._least_shared(left, right)
+                is_least = ~self._share_lower(left, right, self.values[some])
                 left, right = left[is_least], right[is_least]
             yield left, right
 
-    def _least_shared(self, left: Int64s, right: Int64s) -> Uint64s:
-        """Return the lowest part that the two signatures of each pair share."""
-        least = np.full(len(left), _NO_PART)
+    def _share_lower(self, left: Int64s, right: Int64s, values: Uint64s) -> Bools:
+        """Return which pairs of signatures share a part lower than the given one."""
+        found, others = np.zeros(len(left), np.bool_), [its[right] for its in self.parts.T]
         for mine in self.parts.T:
             part = mine[left]
-            for its in self.parts.T:
-                np.minimum(least, part, out=least, where=(part == its[right]) & (part != 0))
-        return least
+            is_lower = (part < values) & (part != 0)
+            for other in others:
+                found |= is_lower & (part == other)
+        return found
 
 
 def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:

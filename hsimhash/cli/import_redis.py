@@ -13,7 +13,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.bits import Uint64s, sorted_distinct
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.session import RedisSession
@@ -70,9 +70,9 @@ def plain_fingerprints(url: str, match: str) -> Iterator[Uint64s]:
         for key, members in _sets(session, match):
             page += [_fingerprint(key, member) for member in members]
             if len(page) >= _PAGE:
-                yield np.unique(np.array(page, np.uint64))
+                yield sorted_distinct(np.array(page, np.uint64))
                 page = []
-        yield np.unique(np.array(page, np.uint64))
+        yield sorted_distinct(np.array(page, np.uint64))
 
 
 def _sets(session: RedisSession, match: str) -> Iterator[tuple[bytes, list[bytes]]]:

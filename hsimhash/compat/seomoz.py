@@ -14,7 +14,7 @@ from typing import SupportsIndex, SupportsInt, TypeVar
 import numpy as np
 
 from hsimhash.fingerprint import distance
-from hsimhash.fingerprint.bits import LIMIT, Uint64s
+from hsimhash.fingerprint.bits import LIMIT, Uint64s, sorted_distinct
 from hsimhash.fingerprint.vote import vote
 from hsimhash.pairs import find_pairs
 
@@ -63,7 +63,7 @@ def find_all(
         OverflowError: A number is negative or too large.
     """
     blocks, bits = _count(number_of_blocks), _count(different_bits)
-    values = np.unique(_array(hashes))
+    values = sorted_distinct(_array(hashes))
     if blocks <= bits:
         raise ValueError(f"Number of blocks ({blocks}) must be greater than different_bits ({bits})")
     if blocks > MOST_BLOCKS:

@@ -17,7 +17,7 @@ import mmh3
 import numpy as np
 
 from hsimhash.dedup.outputs import output_errors
-from hsimhash.fingerprint.bits import Int64s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint64s, sorted_distinct
 from hsimhash.pairs.distinct import Column
 
 IDS_AT_ONCE = 1 << 16  # number of ids in memory at a time while all ids are read
@@ -122,7 +122,7 @@ class SpilledIds:
         met = self._table.find(digests)
         earlier = self._confirmed(doc_ids, met)
         new = np.flatnonzero(earlier < 0)
-        if len(np.unique(digests[new])) < len(new) or (met[new] >= 0).any():
+        if len(sorted_distinct(digests[new])) < len(new) or (met[new] >= 0).any():
             new = self._compared(doc_ids, earlier, new)
             _, which, counts = np.unique(digests[new], return_inverse=True, return_counts=True)
             is_alike = (counts[which] > 1) | (met[new] >= 0)

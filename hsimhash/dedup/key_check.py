@@ -13,7 +13,7 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.outputs import output_errors
 from hsimhash.dedup.rereading import texts_again
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Bools, Int64s
+from hsimhash.fingerprint.bits import Bools, Int64s, sorted_distinct
 from hsimhash.inputs.files import Input
 from hsimhash.pairs.pair_blocks import pair_words
 from hsimhash.pairs.shared_shingles import SharedShingles
@@ -80,7 +80,7 @@ class TextCheck:
         pairs = zip(dropped.tolist(), kept.tolist(), strict=True)
         unread = [unread for pair in pairs if (unread := [one for one in pair if one not in self._shingles])]
         numbers = np.array([number for some in unread for number in some], np.int64)
-        inputs = np.unique(self._documents.rows.at(numbers)["input"]).tolist()
+        inputs = sorted_distinct(self._documents.rows.at(numbers)["input"]).tolist()
         return Looked(self._refused, len(unread), tuple(map(self._reason, inputs)))
 
     def _reason(self, at: int) -> str:

@@ -36,7 +36,7 @@ from hsimhash.dedup.report import (
 )
 from hsimhash.dedup.report_texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Signatures
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.signature import are_alike
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
@@ -335,7 +335,7 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
         for block in _near(values, mine, max_distance, last):
             hits += len(block.left)
             is_added = _is_added(signatures[first[block.left]], signatures[first[block.right]], options.max_sketch)
-            for bits in np.unique(block.distance).tolist():
+            for bits in sorted_distinct(block.distance).tolist():
                 is_such = is_added & (block.distance == bits)
                 met[bits] += int(np.count_nonzero(is_such))
                 some = slice(0, HELD - len(held[bits]))

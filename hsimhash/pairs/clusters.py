@@ -17,7 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import AnyFingerprints, Bools, Int64s, Uint8s, Uint64s, are_in, spans, whole_number
+from hsimhash.fingerprint.bits import (
+    AnyFingerprints,
+    Bools,
+    Int64s,
+    Uint8s,
+    Uint64s,
+    are_in,
+    sorted_distinct,
+    spans,
+    whole_number,
+)
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, CrowdQueues, links
 from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE, PairBlock, Pairs, pair_words
@@ -291,12 +301,12 @@ def star_centres(low: Int64s, high: Int64s, count: int, crowds: Sequence[Crowd] 
         kept[fresh] = fresh
         met, centres = queues.neighbours(fresh)
         met = np.concatenate([met, neighbours(fresh)])
-        joined = np.unique(met[kept[met] == count])
+        joined = sorted_distinct(met[kept[met] == count])
         np.minimum.at(kept, met, np.concatenate([centres, np.repeat(fresh, sizes[fresh])]))
         touched = np.concatenate([neighbours(joined), queues.advance(np.concatenate([fresh, joined]), kept)])
         touched = touched[kept[touched] == count]
         np.subtract.at(waits_for, touched, 1)
-        fresh = np.unique(touched[waits_for[touched] == 0])
+        fresh = sorted_distinct(touched[waits_for[touched] == 0])
     return kept
 
 
@@ -380,7 +390,7 @@ def _diameter(values: Uint64s) -> int:
     compared only if their fingerprints may be farther apart than the greatest distance so far, outermost shells first.
     """
     radius = np.bitwise_count(values ^ _centre(values))
-    shells = {r: values[radius == r] for r in np.unique(radius).tolist()}
+    shells = {r: values[radius == r] for r in sorted_distinct(radius).tolist()}
     greatest = 0
     for r, s in sorted(((r, s) for r in shells for s in shells if r >= s), key=sum, reverse=True):
         if r + s <= greatest:

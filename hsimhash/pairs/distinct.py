@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hsimhash.errors import Remedy
 from hsimhash.files import naming
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.layout import FINGERPRINT_BITS
 
 ROW_BYTES = 40  # measured working memory per fingerprint
@@ -187,4 +187,4 @@ class SpilledRuns:
 def quantiles(sample: Uint64s, parts: int) -> Uint64s:
     """Return up to `parts - 1` splits that divide the sampled population into parts of about the same size."""
     ordered = np.sort(sample)
-    return np.unique(ordered[np.arange(1, parts) * len(ordered) // parts])
+    return sorted_distinct(ordered[np.arange(1, parts) * len(ordered) // parts])

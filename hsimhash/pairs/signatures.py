@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, are_in, spans
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s, are_in, sorted_distinct, spans
 from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.crowds import Crowd, CrowdedPairs, NearRule, outside, without_subsets
@@ -56,7 +56,7 @@ def _are_involved(pairs: Pairs, signatures: Signatures) -> Bools:
         found[groups[repeats]] = True
     parts = signatures.key_parts
     ordered = np.sort(parts, axis=None)
-    shared = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
+    shared = sorted_distinct(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
     for start in range(0, len(found), AT_ONCE):
         own = parts[start : start + AT_ONCE]
         found[start : start + AT_ONCE] |= are_in(own.ravel(), shared).reshape(own.shape).any(axis=1)

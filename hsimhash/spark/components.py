@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.fingerprint.bits import sorted_distinct
 from hsimhash.fingerprint.keys import Keying
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.pairs.clusters import forest, star_centres
@@ -145,7 +146,7 @@ def _starred(rule: NearRule, keying: Keying, batches: Iterable[pa.RecordBatch]) 
         crowds = []
         if "crowd" in rows.column_names and not pc.all(is_edge).as_py():
             crowds = _crowds_in(rows.filter(pc.invert(is_edge)), rule, keying)
-        numbers = np.unique(np.concatenate([low, high, *(crowd.members for crowd in crowds)]))
+        numbers = sorted_distinct(np.concatenate([low, high, *(crowd.members for crowd in crowds)]))
         low, high = np.searchsorted(numbers, low), np.searchsorted(numbers, high)
         placed = [Crowd(np.searchsorted(numbers, one.members), one.signatures, rule) for one in crowds]
         kept = numbers[star_centres(low, high, len(numbers), placed)]

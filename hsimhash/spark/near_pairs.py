@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hsimhash.fingerprint.bits import Int64s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Int64s, Uint64s, are_in, sorted_distinct
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import Search, finer_searches, searches
 from hsimhash.pairs.search import fastest_layout
@@ -112,7 +112,7 @@ class PartPlan:
             limits: Limits; with depth 0, no bucket gets a table of its own.
         """
         scale = max(1.0, count / max(1, len(sample)))
-        values = np.unique(sample)  # most repeated values are dropped early
+        values = sorted_distinct(sample)  # most repeated values are dropped early
         tables = list[PartTable]()
         for depth in range(limits.depth, -1, -1):
             tables = [
@@ -147,7 +147,7 @@ def _tables(
     hot = np.array(left_out, np.uint64)
     rest = ordered[~are_in(_heads(search, ordered), hot)] if len(hot) else ordered
     step = max(1, int(limits.part / scale))
-    return [PartTable(search, within, hot, np.unique(_heads(search, rest[step::step]))), *inner]
+    return [PartTable(search, within, hot, sorted_distinct(_heads(search, rest[step::step]))), *inner]
 
 
 def _beneath(finer: Search, outer: Search) -> Search:
@@ -252,7 +252,7 @@ def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
         search, is_new = plan.place_of(part)[0].search, is_first(values)
         crowds = numbers_from(part << 32)
         if not search.earlier:  # each value is in one part of the first drawer
-            equal = search.drawer.restore(np.unique(values[~is_new]))
+            equal = search.drawer.restore(sorted_distinct(values[~is_new]))
             yield _rows(equal, equal)
         for found in search.near_values(values[is_new]):
             yield _rows(*found) if isinstance(found, tuple) else _rows(found, None, next(crowds))

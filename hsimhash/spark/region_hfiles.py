@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.fingerprint import Signatures
-from hsimhash.fingerprint.bits import Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Uint8s, Uint64s, sorted_distinct
 from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
@@ -163,7 +163,7 @@ def _blocks(plan: FilePlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 def _cells(record: Record, table: pa.Table, ids: list[bytes]) -> Iterator[Portion]:
     """Yield the drawer rows, the listings and the registers of documents, each as unordered cells."""
     signatures = record.stored(Signatures.of(*(unsigned(table.column(name)) for name in SIGNATURE)))
-    rows = encode(record.layout, np.unique(signatures.fingerprints)).reshape(-1, ROWKEY_BYTES)
+    rows = encode(record.layout, sorted_distinct(signatures.fingerprints)).reshape(-1, ROWKEY_BYTES)
     yield Portion(np.concatenate([rows, key_rowkeys(signatures)]))
     yield Portion(listing_rowkeys(signatures.fingerprints), ids)
     registers = np.zeros(len(ids), SIGNED_VALUE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s, Uint64s, spans
+from hsimhash.fingerprint.bits import Int64s, Uint64s, sorted_distinct, spans
 from hsimhash.layout import FINGERPRINT_BITS, Drawer, Layout
 from hsimhash.store.base_files.base_file import FLAG_BITS, Base, numbers_in
 from hsimhash.store.base_files.base_format import (
@@ -158,7 +158,7 @@ class PackedBase(Base):
         numbers = starts // max(self.rows, 1)
         found = np.empty(int(lengths.sum()), np.uint64)
         ends = np.cumsum(lengths)
-        for number in np.unique(numbers[lengths > 0]).tolist():
+        for number in sorted_distinct(numbers[lengths > 0]).tolist():
             its = np.flatnonzero((numbers == number) & (lengths > 0))
             values = self._taken_of(number, starts[its] - number * self.rows, lengths[its])
             found[spans(ends[its] - lengths[its], lengths[its])] = self.drawers[number].restore(values)

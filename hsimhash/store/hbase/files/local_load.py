@@ -24,7 +24,7 @@ import numpy as np
 
 from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
-from hsimhash.fingerprint.bits import Bools
+from hsimhash.fingerprint.bits import Bools, sorted_distinct
 from hsimhash.processes import Workers, completed
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
@@ -177,7 +177,7 @@ class StagedLoad(BulkLoad):
     ) -> tuple[list[bool], int]:
         """Return whether each document must be written, and how many of those to write are new or changed."""
         ids = [b""] * len(found.runs)
-        for number in np.unique(found.runs).tolist():
+        for number in sorted_distinct(found.runs).tolist():
             own = np.flatnonzero(found.runs == number)
             for place, doc_id in zip(own.tolist(), self._runs[number].ids_at(found.places[own]), strict=True):
                 ids[place] = doc_id

@@ -27,7 +27,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Uint8s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Bools, Uint8s, Uint64s, are_in, sorted_distinct
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     KEY_FLAG,
@@ -336,7 +336,7 @@ class FullCheck:
 
     def _rows_of(self, part: Compared) -> Iterator[bytes]:
         own = part.rows["fingerprint"]
-        left = np.unique(own[~_is_in(own, part.filed["fingerprint"])])
+        left = sorted_distinct(own[~_is_in(own, part.filed["fingerprint"])])
         yield from (row.tobytes() for row in encode(self._record.layout, left).reshape(-1, ROWKEY_BYTES))
         prefixes, fingerprints = key_rows(self._record.keying, part.filed["key"], part.filed["fingerprint"])
         keyed = part.keyed[~_is_in(_keyed_marks(part.keyed), _mixed(fingerprints, prefixes))]

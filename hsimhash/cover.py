@@ -120,7 +120,7 @@ class ProbeSet:
 
 @dataclass(frozen=True)
 class Cover:
-    """The probes of a query for `distance` bits on a layout. Use `cover` to find one.
+    """The probes of a query for `distance` bits with a layout. Use `cover` to find one.
 
     Raises:
         ValueError: A probe does not fit the layout, or the probes miss a way to flip `distance` bits.
@@ -197,16 +197,16 @@ class Cover:
 
 
 def most_distance(layout: Layout) -> int:
-    """Return the maximum distance for a query on a layout."""
+    """Return the maximum distance for a query with a layout."""
     return max(MOST_DISTANCE, layout.max_distance)
 
 
 def check_distance(distance: int, layout: Layout) -> int:
-    """Return a distance as an `int`; raise `ValueError` or `TypeError` if queries on the layout cannot use it."""
+    """Return a distance as an `int`; raise `ValueError` or `TypeError` if queries with this layout cannot use it."""
     distance = whole_number(distance, "max_distance")
     most = most_distance(layout)
     if not 0 <= distance <= most:
-        raise ValueError(f"max_distance must be 0 to {most} on layout {layout.name}, got {distance}")
+        raise ValueError(f"max_distance must be 0 to {most} with layout {layout.name}, got {distance}")
     return distance
 
 

@@ -138,12 +138,12 @@ class _Given(NamedTuple):
 
 
 def flag_of(key: str) -> str:
-    """Return the flag of a key: `--lock-timeout` for `lock_timeout_s`."""
+    """Return the flag for a key: `--lock-timeout` for `lock_timeout_s`."""
     return "--distance" if key == "max_distance" else "--" + key.removesuffix("_s").replace("_", "-")
 
 
 def variable_of(key: str) -> str:
-    """Return the environment variable of a key."""
+    """Return the environment variable for a key."""
     return PREFIX + key.upper()
 
 

@@ -568,7 +568,7 @@ def test_the_nearest_of_many_matches_is_found_behind_the_batch_s_own_documents(
 
 def test_a_greater_distance_than_queries_can_have_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:
     source = fingerprints(tmp_path / "in.tsv", [1])
-    with pytest.raises(ValueError, match=r"max_distance must be 0 to 16 on layout .*, got 17"):
+    with pytest.raises(ValueError, match=r"max_distance must be 0 to 16 with layout .*, got 17"):
         run(out, source, against=index, max_distance=17)
     with pytest.raises(ValueError, match=r"max_distance must be 0 to 16 bits, got 17"):
         run(out, source, max_distance=17)

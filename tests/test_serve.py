@@ -154,7 +154,7 @@ def test_a_line_that_is_too_long_is_refused_alone(caller: Caller) -> None:
         ("/query", {"text": TEXT, "sketch": NEAR}, '"sketch" and "key"'),
         ("/query", {"fingerprint": 3}, "fingerprint"),
         ("/query", {"fingerprint": NEAR, "distance": 3}, "distance"),
-        ("/query", {"fingerprint": NEAR, "max_distance": 17}, "max_distance must be 0 to 16 on layout 10, got 17"),
+        ("/query", {"fingerprint": NEAR, "max_distance": 17}, "max_distance must be 0 to 16 with layout 10, got 17"),
         ("/query", {"fingerprint": NEAR, "limit": 0}, "limit"),
         ("/query", {"text": ["no", "text"]}, "text"),
         ("/add", {"fingerprint": NEAR}, "id"),

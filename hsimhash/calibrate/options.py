@@ -21,7 +21,7 @@ class CalibrateOptions:
     Args:
         profiles: Profiles to compare, or their names; by default those that suit the scripts of the texts.
         labels: File that lists which documents are near; None: plant edits instead.
-        documents: Number of documents in the planned collection; None: as many as in the inputs, but at least PLANNED.
+        documents: Number of documents in the planned collection; None: the number in the inputs, but at least PLANNED.
         reading: How to read the inputs.
         workers: Number of processes that make fingerprints; None: the same as for other jobs.
         sample: Number of documents to compare. All labelled documents are compared, even if there are more.

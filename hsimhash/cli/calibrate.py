@@ -52,7 +52,7 @@ REJECTS_SHOWN = 10
     "--documents",
     type=Count(2, MOST_DOCUMENTS),
     metavar="N",
-    help="Number of documents to plan for, such as 50M or 1e8. Default: as many as in the inputs, but at least 1M.",
+    help="Number of documents to plan for, such as 50M or 1e8. Default: the number in the inputs, but at least 1M.",
 )
 @click.option(
     "--sample",

@@ -61,7 +61,7 @@ def serve_command(settings: Settings) -> ExitCode:
     returns metrics for Prometheus if 'hsimhash[metrics]' is installed.
 
     Invalid requests get status 4xx. If the store is unreachable or busy, the status is 503 with Retry-After. Every
-    acknowledged write is durable. On shutdown, the server finishes running requests first.
+    acknowledged write is durable. On shutdown, the server first finishes the requests in progress.
 
     By default, only this machine can connect. To serve other networks, pass a token and put a proxy with TLS in front.
     Without a token, requests must address the server as localhost, by an IP address, or by a name passed with --host.

@@ -73,7 +73,7 @@ def kept_list(kind: str, sha256: str) -> bytes:
 
 
 def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = False) -> bytes:
-    """Return the content of a list in a file. If several words normalise to the same word, the lowest idf is used.
+    """Return the contents of a list in a file. If several words normalise to the same word, the lowest idf is used.
 
     Args:
         kind: `IDF`, `WORDS` or `STOPS`.
@@ -108,5 +108,5 @@ def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = F
 
 
 def list_content(values: Mapping[str, str]) -> bytes:
-    """Return the content of a list with a value (or "") for each word."""
+    """Return the contents of a list with a value (or "") for each word."""
     return "".join(f"{word} {value}".rstrip() + "\n" for word, value in values.items()).encode()

@@ -1,4 +1,4 @@
-"""Fit a rarity table to the texts of inputs."""
+"""Fit a rarity table to the texts in the inputs."""
 
 from __future__ import annotations
 

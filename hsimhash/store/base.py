@@ -251,7 +251,7 @@ class Record:
         The pieces are written before the record.
 
         Raises:
-            ProfileMismatchError: The content of a list is not available in this process.
+            ProfileMismatchError: The contents of a list are not available in this process.
         """
         return {
             _list_part(sha256, number): piece

@@ -2,7 +2,7 @@
 
 On a separate server, on loopback, with everything in memory and without an AOF:
 
-- single queries on layout 10: without a match, against a hand-written redis-py pipeline that reads the same ten sets;
+- single queries with layout 10: without a match, against a hand-written redis-py pipeline that reads the same ten sets;
   with a match, against one that also confirms it; both also with the layout and distance of a new index;
 - adding documents in batches of 1,000, against pipelines of the single commands for 1,000 documents.
 """

@@ -22,6 +22,17 @@ def seconds_in(duration: str) -> float | None:
     return sum(float(number) * _UNIT_S[unit] for number, unit in re.findall(_PART, duration)) if is_duration else None
 
 
+def duration_in_words(seconds: int) -> str:
+    """Return a duration as `seconds_in` parses it, in the largest unit that divides it: 90d, 36h, 75s."""
+    units = {"d": 86_400, "h": 3_600, "m": 60}
+    return next((f"{seconds // size}{unit}" for unit, size in units.items() if seconds % size == 0), f"{seconds}s")
+
+
+def ttl_in_words(ttl_s: int | None) -> str:
+    """Return a TTL in words; 0 means that documents do not expire, None that the TTL is missing."""
+    return duration_in_words(ttl_s) if ttl_s else "unlimited" if ttl_s == 0 else "missing"
+
+
 def milliseconds_of(value: object) -> float | None:
     """Parse an ISO 8601 time into ms since 1970; return None for anything else. A time without a zone is UTC."""
     try:

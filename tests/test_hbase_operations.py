@@ -118,13 +118,14 @@ def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
         operations.create_at(url(gateway), RECORD)
 
 
-@pytest.mark.parametrize("stored", [b"1d", b"60"])
-def test_create_writes_the_ttl_of_the_table_into_the_record(gateway: TableStandIn, stored: bytes) -> None:
+@pytest.mark.parametrize(("stored", "old"), [(b"1d", "unlimited"), (b"5400", "90m")])
+def test_create_writes_the_ttl_of_the_table_into_the_record(gateway: TableStandIn, stored: bytes, old: str) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.cells[b"ttl"] = stored
+    given = url(gateway), RECORD, WANTED
     if stored.isdigit():
-        assert "TTL in the record differs" in operations.plan(url(gateway), RECORD, WANTED).notes[0]
-    assert operations.create(url(gateway), RECORD, WANTED).notes == ("wrote the table's TTL into the record: 86400 s",)
+        assert "TTL in the record (90m) differs from the table's (1d)" in operations.plan(*given).notes[0]
+    assert operations.create(*given).notes == ("wrote the table's TTL into the record: 1d, instead of " + old,)
     assert gateway.cells[b"ttl"] == b"86400"
     assert operations.create(url(gateway), RECORD, WANTED).notes == ()
 
@@ -171,7 +172,7 @@ def test_deviations_are_described(gateway: TableStandIn) -> None:
         assert store.table().deviations == ()
         record_ttl(store.gateway, 50)
         (deviation,) = store.table().deviations
-        assert deviation.startswith("TTL is 86400 s in the table, but 50 s in the record")
+        assert deviation.startswith("TTL is 1d in the table, but 50s in the record")
         record_ttl(store.gateway, 86_400)
         gateway.made.attributes = {}
         found = store.table()

@@ -11,6 +11,7 @@ from hsimhash.cli.console import print_fields, print_json, print_line, print_tab
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import refuse_walk, walk_workers_option, walks_ranges
 from hsimhash.cli.options import Settings, json_option, open_index, with_settings
+from hsimhash.durations import ttl_in_words
 from hsimhash.index import HSimIndex
 from hsimhash.store.capabilities import HasTable
 from hsimhash.store.reports import Survey, TableFacts, key_in_words
@@ -50,12 +51,14 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
 
 def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object]:
     """Return the facts to show to people: a single distance, and the profile's name without its parts."""
-    parts = {
+    parts: dict[str, object] = {
         "max_distance": index.distance,
         "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)},
         "profile": index.profile.name,
     }
-    names = {"max_distance": "distance"}
+    if isinstance(ttl_s := facts.get("ttl_s"), int):
+        parts["ttl_s"] = ttl_in_words(ttl_s)
+    names = {"max_distance": "distance", "ttl_s": "ttl"}
     shown = {name: parts.get(name, value) for name, value in facts.items() if name != "distance"}
     return {names.get(name, name): value for name, value in shown.items()}
 

@@ -97,7 +97,10 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
         if summary.is_repeated:
-            say("nothing to do: these inputs were already ingested; pass --fresh to ingest them again")
+            say(
+                "nothing to do: these inputs were already ingested, with the counts below; pass --fresh to ingest them "
+                "again"
+            )
         if summary.rejects:
             say_rejected(summary.counts.rejected, summary.rejects)
         if replaced := summary.counts.replaced:
@@ -113,7 +116,10 @@ def _hint(rejects: Path) -> None:
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
     if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("these records are not JSON; if each line has an id, a tab and a text, pass --format tsv")
+        say(
+            "these records are not JSON; if each file is one text, leave out --format; if each line has an id, a tab "
+            "and a text, pass --format tsv"
+        )
 
 
 @contextmanager

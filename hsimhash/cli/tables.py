@@ -27,7 +27,7 @@ from hsimhash.cli.options import (
     yes_option,
 )
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE, check_distance
-from hsimhash.durations import seconds_in
+from hsimhash.durations import duration_in_words, seconds_in
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
@@ -73,7 +73,11 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 @click.command("create-table", cls=Command)
 @with_settings("store", "layout", "profile", "max_distance", "fingerprint_format")
 @click.option(
-    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: initial number of regions."
+    "--regions",
+    callback=_regions,
+    default="auto",
+    metavar="N|auto",
+    help=f"HBase: initial number of regions. auto: {AUTO_REGIONS}.",
 )
 @click.option(
     "--splits-from",
@@ -188,8 +192,9 @@ def _create_index(settings: Settings, record: Record, ttl_s: int | None) -> None
             with open_store(settings.store, opening_of(settings)) as store:
                 store.record.check_same(record, settings.store)
                 if ttl_s is not None and (there := store.describe()["ttl_s"]) != ttl_s:
-                    said = f"a TTL of {there} s" if there else "no TTL"
-                    raise IndexExistsError(f"the index at {settings.store} has {said}, but --ttl is {ttl_s} s")
+                    said = f"a TTL of {duration_in_words(int(there))}" if there else "no TTL"
+                    asked = duration_in_words(ttl_s)
+                    raise IndexExistsError(f"the index at {settings.store} has {said}, but --ttl is {asked}")
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
             raise error from None  # what exists there is not an index
@@ -219,6 +224,9 @@ def _create_table(
     else:
         what = "wrote the index's record to" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
+    if not plan.regions:
+        expiry = f"expire after {duration_in_words(wanted.ttl_s)}" if wanted.ttl_s else "do not expire"
+        say(f"the table has {plural(len(wanted.splits) + 1, 'region')}; its documents {expiry}")
     return plan
 
 

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import groupby
 
+from hsimhash.durations import ttl_in_words
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
 from hsimhash.store.base import RECORD_PARTS
@@ -143,6 +144,8 @@ def _check_index(url: str, address: Address, gateway: Gateway, table: Table | No
         yield check_record(store.record)
         if table and (said := ttl_difference(url, gateway, table)):
             yield Check("ttl", "warn", said)
+        elif table and table.is_complete and table.has_one_ttl:
+            yield Check("ttl", "ok", ttl_in_words(int(store.times.ttl_s or 0)))
         regions = gateway.regions()
         yield _check_regions(regions)
         yield from region_server_checks(address, regions, server_loads(address, regions))

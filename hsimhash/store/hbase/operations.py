@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+from hsimhash.durations import ttl_in_words
 from hsimhash.errors import (
     CorruptionError,
     HsimhashError,
@@ -23,7 +24,7 @@ from hsimhash.rowkey import splits
 from hsimhash.store.base import DEADLINE_S, Record
 from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.base import Gateway, Table
-from hsimhash.store.hbase.gateway.failures import disabled
+from hsimhash.store.hbase.gateway.failures import disabled, no_namespace
 from hsimhash.store.hbase.gateway.opening import open_gateway
 from hsimhash.store.hbase.gateway.table import (
     AUTO_REGIONS,
@@ -59,8 +60,8 @@ _UNREPORTED = (
 )
 
 _OTHER_TTL = (
-    "the TTL in the record differs from the table's; 'hsimhash create-table' without a dry run writes the table's TTL "
-    "into the record"
+    "the TTL in the record ({}) differs from the table's ({}); 'hsimhash create-table' without a dry run writes the "
+    "table's TTL into the record"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -141,8 +142,10 @@ def plan(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: b
         table = described(gateway)
         found = _table_plan(gateway, address, table, wanted, is_plain_allowed=is_plain_allowed)
         is_new = not (found.regions and _has_same(url, gateway, record))
-        if not is_new and table and table.has_one_ttl and table.ttl_s not in (None, recorded_ttl_s(gateway) or 0):
-            found = replace(found, notes=(*found.notes, _OTHER_TTL))
+        recorded_s = None if is_new else recorded_ttl_s(gateway) or 0
+        if not is_new and table and table.has_one_ttl and table.ttl_s not in (None, recorded_s):
+            note = _OTHER_TTL.format(ttl_in_words(recorded_s), ttl_in_words(table.ttl_s))
+            found = replace(found, notes=(*found.notes, note))
         return found.with_record(record, is_new=is_new)
 
 
@@ -159,15 +162,14 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
     address = Address.parse(url)
     with open_gateway(address) as gateway:
         done = _with_table(gateway, address, wanted, is_plain_allowed=is_plain_allowed)
-        new_ttl_s = _update_ttl(gateway)
+        update = _update_ttl(gateway)
         try:
             HBaseStore.create(url, gateway, record)
         except IndexExistsError:
             if not _has_same(url, gateway, record):
                 raise
-            if new_ttl_s is not None:
-                note = f"wrote the table's TTL into the record: {f'{new_ttl_s} s' if new_ttl_s else 'none'}"
-                done = replace(done, notes=(*done.notes, note))
+            if update:
+                done = replace(done, notes=(*done.notes, update))
             return done.with_record(record, is_new=False)
     return done.with_record(record, is_new=True)
 
@@ -208,8 +210,11 @@ def _table_plan(
     gateway: Gateway, address: Address, table: Table | None, wanted: TableSettings, *, is_plain_allowed: bool
 ) -> Plan:
     if table is None:
-        steps = new_table(address, wanted, gateway.namespaces() or [address.namespace])
+        namespaces = gateway.namespaces() or [address.namespace]
+        steps = new_table(address, wanted, namespaces)
         refusal = _refusal(gateway, is_plain_allowed=is_plain_allowed)
+        if not refusal and address.namespace not in namespaces:
+            refusal = no_namespace(address.namespace)
         return Plan(tuple(steps), 0, () if refusal or gateway.makes_tables == "whole" else (_PLAIN,), refusal)
     if missing := missing_families(table):
         raise IndexExistsError(
@@ -260,14 +265,16 @@ def check_enabled(gateway: Gateway, address: Address) -> None:
         raise disabled(address.full_table.decode())
 
 
-def _update_ttl(gateway: Gateway) -> int | None:
-    """Write the table's TTL into the record; return it if the record had another one."""
+def _update_ttl(gateway: Gateway) -> str:
+    """Write the table's TTL into the record; if the record had another one, return a note about it."""
     table = described(gateway)
     ttl_s = table.ttl_s if table else None
     # If only one family was altered, the record has the intended TTL.
     if table and ttl_s is not None and (table.has_one_ttl or recorded_ttl_s(gateway) is None):
-        return ttl_s if record_ttl(gateway, ttl_s) else None
-    return None
+        old_s = record_ttl(gateway, ttl_s)
+        if old_s is not None:
+            return f"wrote the table's TTL into the record: {ttl_in_words(ttl_s)}, instead of {ttl_in_words(old_s)}"
+    return ""
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:

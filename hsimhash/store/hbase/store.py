@@ -17,6 +17,7 @@ from secrets import randbits, token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from hsimhash.durations import ttl_in_words
 from hsimhash.errors import (
     CorruptionError,
     IndexExistsError,
@@ -378,7 +379,8 @@ class HBaseStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         regions = self.regions()
-        return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
+        servers = {region.server for region in regions} - {""}
+        return {"regions": len(regions), "servers": len(servers), "ttl_s": int(self.times.ttl_s or 0)}
 
     def bulk(self, folder: Path, step_documents: int | None = None) -> BulkLoad:
         return TableLoad(self._writes(), folder, step_documents)
@@ -406,16 +408,17 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
     return None if value is None else int(value)
 
 
-def record_ttl(gateway: Gateway, ttl_s: int) -> bool:
+def record_ttl(gateway: Gateway, ttl_s: int) -> int | None:
     """Write the table's TTL in seconds (0: never) into the record, unless it is already there.
 
     Returns:
-        Whether the record had another TTL. One that is missing or damaged counts as 0.
+        The TTL that it replaced; None if the record had the same. One that is missing or damaged counts as 0.
     """
     value, old = b"%d" % ttl_s, _record_cells(gateway).get(TTL)
     if old != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
-    return ttl_s != (int(old) if old is not None and old.isdigit() else 0)
+    old_s = int(old) if old is not None and old.isdigit() else 0
+    return None if old_s == ttl_s else old_s
 
 
 def compared_by_record(
@@ -438,16 +441,14 @@ def ttl_difference(url: str, gateway: Gateway, table: Table) -> str:
     recorded_s = recorded_ttl_s(gateway)
     if not table.has_one_ttl or table.ttl_s in (None, recorded_s):
         return ""
-    own, recorded = (
-        f"{ttl_s} s" if ttl_s else "unlimited" if ttl_s == 0 else "missing" for ttl_s in (table.ttl_s, recorded_s)
-    )
+    own, recorded = map(ttl_in_words, (table.ttl_s, recorded_s))
     store = shlex.quote(url)
-    flag = f" --ttl {table.ttl_s}s" if table.ttl_s else ""
+    flag = f" --ttl {own}" if table.ttl_s else ""
     update = quoted(f"hsimhash create-table --store {store}{flag}")
     said = f"is {own} in the table, but {recorded} in the record; if the table is right, update the record: {update}"
     if not recorded_s:
         return said
-    plan = quoted(f"hsimhash create-table --store {store} --ttl {recorded_s}s --dry-run")
+    plan = quoted(f"hsimhash create-table --store {store} --ttl {recorded} --dry-run")
     return f"{said}; if the record is right, this prints how to alter the table: {plan}"
 
 

@@ -108,6 +108,11 @@ def disabled(table: str) -> StoreUnavailableError:
     )
 
 
+def no_namespace(namespace: str) -> str:
+    """Say that a namespace does not exist, and how to create it."""
+    return f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
+
+
 def _is_but_the_table(message: str, table: str) -> bool:
     # For a missing table, Thrift2's whole message is the table's name; for a batch, the name appears once for all rows.
     line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))

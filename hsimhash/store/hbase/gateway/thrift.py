@@ -21,7 +21,7 @@ from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, UNANSWERED, Cell, Change, Gateway, Unanswered, always
 from hsimhash.store.hbase.gateway.batches import CALL_ROWS, PAGE_ROWS, Range, cells_rows, merged, slices
 from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
-from hsimhash.store.hbase.gateway.failures import reason, store_error
+from hsimhash.store.hbase.gateway.failures import no_namespace, reason, store_error
 from hsimhash.store.hbase.gateway.pipeline import Caller, Steps, Task, one_call, while_timely
 from hsimhash.store.hbase.gateway.silent_servers import LANES, SilentServers
 from hsimhash.store.reports import Region
@@ -197,9 +197,7 @@ class ThriftGateway(Gateway):
         if "TableExistsException" in message or type(error).__name__ == "AlreadyExists":
             return IndexExistsError(f"table {self._table.decode()} already exists; choose another name")
         if "NamespaceNotFoundException" in message:
-            return HsimhashError(
-                f"namespace {namespace} does not exist; in hbase shell: create_namespace '{namespace}'"
-            )
+            return HsimhashError(no_namespace(namespace))
         if "ompression" in message:
             # Leave out HBase's advice to turn off its checks: it does not help.
             why = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]

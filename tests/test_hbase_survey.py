@@ -82,14 +82,17 @@ def test_a_large_table_with_a_hot_bucket_is_estimated() -> None:
     assert found.skew == pytest.approx(max(rows) * 4 / sum(rows), rel=0.15)
 
 
-def test_rows_of_the_key_drawer_are_not_counted_but_may_be_a_hot_bucket() -> None:
+def test_rows_of_the_key_drawer_are_counted_and_may_be_a_hot_bucket() -> None:
     fingerprints, key = skewed(500), 0x0123456789ABCDEF
     gateway, rows = table(fingerprints, splits(LAYOUT, 4))
     for value in fingerprints.tolist():
         (row,) = rows_of_key(RECORD, Signature(value, 0, key))
         gateway.cluster.put(Put(row, DRAWER_FAMILY, b"", b""))
     found = survey(gateway, RECORD)
-    assert [counted.rows for counted in found.regions] == rows
+    assert [counted.rows - counted.key_rows for counted in found.regions] == rows
+    assert (found.rows, found.regions[0].key_rows) == (sum(rows) + 500, 500)
+    told = found.to_json(len(LAYOUT.drawers))
+    assert (told["drawer_rows"], told["fingerprints"]) == (sum(rows) + 500, sum(rows) // len(LAYOUT.drawers))
     assert found.hot_buckets == ((key_prefix(key), 500),)
     assert rows_about(gateway, RECORD) == pytest.approx(sum(rows), rel=0.3)
 

@@ -171,10 +171,11 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A region's drawer rows; an estimate unless `is_exact`."""
+    """A region's drawer rows, and how many of them are in the key drawer; estimates unless `is_exact`."""
 
     region: Region
     rows: int
+    key_rows: int
     is_exact: bool
 
 
@@ -253,7 +254,7 @@ class Survey:
 
     @property
     def rows(self) -> int:
-        """The number of drawer rows."""
+        """The number of drawer rows, including the key drawer."""
         return sum(counted.rows for counted in self.regions)
 
     @property
@@ -263,12 +264,13 @@ class Survey:
 
     def to_json(self, drawers: int) -> dict[str, object]:
         """Return the totals and the details; `fingerprints` is computed from the number of drawers."""
+        key_rows = sum(counted.key_rows for counted in self.regions)
         return {
             "regions": len(self.regions),
             "servers": len({counted.region.server for counted in self.regions} - {""}),
             "drawer_rows": self.rows,
             "is_exact": all(counted.is_exact for counted in self.regions),
-            "fingerprints": round(self.rows / drawers),
+            "fingerprints": round((self.rows - key_rows) / drawers),
             "skew": self.skew and round(self.skew, 2),
             "region_rows": [
                 {

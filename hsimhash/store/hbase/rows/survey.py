@@ -2,7 +2,7 @@
 
 A gateway does not report sizes. So the survey reads windows, which are short ranges of segments, at random positions in
 every region. All windows have the same width, chosen so that each has a few hundred rows. If a table is so small that
-the windows would overlap, the whole table is read, and the numbers are exact. Rows of the key drawer are not counted.
+the windows would overlap, the whole table is read, and the numbers are exact.
 
 The report includes the fullest buckets that were read, also in the key drawer. If very many documents share a
 fingerprint, their listings are in one row, which no region split can divide. A sample of registers at random positions
@@ -99,16 +99,19 @@ def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[b
     return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
 
 
-def _count(record: Record, prefixes: Iterable[bytes]) -> int:
-    return sum(len(prefix) == PREFIX_BYTES and not record.is_key_row(prefix) for prefix in prefixes)
+def _count(record: Record, prefixes: Iterable[bytes]) -> tuple[int, int]:
+    """Return the number of drawer rows, and how many of them are in the key drawer."""
+    is_key = [record.is_key_row(prefix) for prefix in prefixes if len(prefix) == PREFIX_BYTES]
+    return len(is_key), sum(is_key)
 
 
 def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
-    """Return how many rows were found after the starts, and how many segments they cover."""
+    """Return how many rows outside the key drawer were found after the starts, and how many segments they cover."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = segment_of(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
-        segments, rows = segments + stop - start, rows + _count(record, prefixes)
+        met, keyed = _count(record, prefixes)
+        segments, rows = segments + stop - start, rows + met - keyed
     return rows, segments
 
 
@@ -133,7 +136,8 @@ def _counted(record: Record, region: Region, windows: list[_SampleWindow], found
     read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
     lower, upper = segments_of(region)
     is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
-    return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)
+    rows, keyed = (one if is_whole else round(one * (upper - lower) / segments) for one in read)
+    return Counted(region, rows, keyed, is_whole)
 
 
 def segments_of(region: Region) -> tuple[int, int]:

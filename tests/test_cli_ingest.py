@@ -23,7 +23,7 @@ from hsimhash.progress import Progress
 from hsimhash.store import Document
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.effort import thorough, tries
-from tests.support.processes import wait_until
+from tests.support.processes import read_bytes, wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
 SLOWLY = ("--rate", "1000")  # keeps a command at work after the test has seen it begin
@@ -390,6 +390,17 @@ def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp
     assert done.returncode == 0
     assert done.stderr.count(b"resuming at ") == 1
     assert json.loads(done.stdout)["documents"] == 15_000
+
+
+def test_an_ingest_that_is_interrupted_before_its_index_exists_says_so(url: str, tmp_path: Path) -> None:
+    path = pages(tmp_path / "in.tsv", 100_000)
+    process = own_process("ingest", str(path), "--store", url)
+    wait_until(lambda: read_bytes(process.pid, path) > path.stat().st_size // 8, process)
+    process.send_signal(signal.SIGINT)
+    shown, talk = process.communicate()
+    assert (process.returncode, shown) == (130, b"")
+    assert b"the index was not created yet; run the same command again" in talk
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:

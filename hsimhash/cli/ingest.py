@@ -174,8 +174,12 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
         check_options(wanted_record(settings, None).layout, inputs, options)
     refuse_memory(settings)
     asked = Profile.named(settings.profile)
-    with watching("fit", quiet=quiet) as observer:
-        profile = fitted_profile(inputs, options.reading, asked, fit, workers=settings.workers, observer=observer)
+    try:
+        with watching("fit", quiet=quiet) as observer:
+            profile = fitted_profile(inputs, options.reading, asked, fit, workers=settings.workers, observer=observer)
+    except KeyboardInterrupt:
+        say("stopped while learning word weights: the index was not created yet; run the same command again")
+        raise
     with suppress(IndexExistsError):  # another process created it first
         create_index(settings, profile=profile)
         if profile.learnt:

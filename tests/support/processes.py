@@ -141,6 +141,15 @@ def wait_until(
         time.sleep(0.01)
 
 
+def read_bytes(pid: int, path: Path) -> int:
+    """Return how far a process has read a file; 0 if it does not have it open."""
+    with suppress(OSError):  # the process has ended, or has closed the file
+        for one in Path(f"/proc/{pid}/fd").iterdir():
+            if one.readlink() == path:
+                return int(_text(Path(f"/proc/{pid}/fdinfo/{one.name}")).split()[1])
+    return 0
+
+
 def children() -> set[int]:
     """Return the pids of this process's children; a helper that serves all tests is replaced by its own children."""
     found = children_of("self")

@@ -94,10 +94,10 @@ def test_inputs_without_a_document_are_not_called_unique() -> None:
     Path("bad.jsonl").write_text("nonsense\n")
     for name in ("texts", "empty.jsonl"):
         assert ending("dedup", name, "--out", "out", "--quiet", "--overwrite") == [
-            "Read 0 documents: the inputs do not contain any."
+            "Read 0 documents: the inputs do not contain any documents."
         ]
     assert ending("dedup", "bad.jsonl", "--out", "out", "--quiet", "--overwrite", code=7) == [
-        "Read 0 documents: the inputs do not contain any.",
+        "Read 0 documents: the inputs do not contain any documents.",
         "Rejected 1 invalid record: see out/rejects.jsonl.",
         "The first: bad.jsonl:1: invalid JSON at character 0",
     ]

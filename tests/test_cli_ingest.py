@@ -207,6 +207,27 @@ def test_the_remedy_is_named_where_nothing_is_a_line_of_json(given: bytes, hint:
     assert (b"--format tsv" in result.stderr) == bool(hint)
 
 
+@pytest.mark.parametrize("command", ["ingest", "dedup"])
+def test_texts_that_are_read_as_json_get_a_hint_and_no_documents_are_reported(
+    command: str, url: str, tmp_path: Path
+) -> None:
+    given = ("--store", url) if command == "ingest" else ("--out", str(tmp_path / "out"), "--overwrite")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("No JSON at all\nbut a text\n")
+    texts = run(command, str(tmp_path / "texts"), "--format", "jsonl", *given)
+    assert (texts.exit_code, "leave out --format" in texts.stderr) == (7, True), texts.stderr
+    (tmp_path / "in.jsonl").write_text("")
+    empty = run(command, str(tmp_path / "in.jsonl"), *given)
+    assert (empty.exit_code, "the inputs do not contain any documents" in empty.stderr) == (0, True), empty.stderr
+
+
+def test_an_index_that_learns_no_word_weights_says_so(url: str, tmp_path: Path) -> None:
+    created = run("ingest", str(pages(tmp_path / "in.tsv", 3)), "--store", url)
+    assert "word weights: those of general text, because there are too few documents" in created.stderr
+    streamed = run("ingest", "-", "--format", "tsv", "--store", f"{url}-2", given="a\ta short text\n")
+    assert "word weights: those of general text, because a stream cannot be read twice" in streamed.stderr
+
+
 @thorough
 @pytest.mark.parametrize("given", [b'[{"id": "a", "text": "b"}]', b'[\n {\n  "id": "a",\n  "text": "b"\n }\n]'])
 def test_a_stream_may_be_a_json_array(given: bytes, url: str) -> None:

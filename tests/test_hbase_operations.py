@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,6 +117,13 @@ def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
     assert operations.plan(url(gateway), RECORD, WANTED) == again
     with pytest.raises(IndexExistsError, match="an index already exists"):
         operations.create_at(url(gateway), RECORD)
+
+
+def test_a_longer_ttl_comes_with_a_warning_about_documents_that_have_expired(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    for ttl_s, is_longer in ((86_400, False), (3_600, False), (90_000, True)):
+        notes = operations.plan(url(gateway), RECORD, replace(WANTED, ttl_s=ttl_s)).notes
+        assert any("documents that have expired come back" in note for note in notes) == is_longer, ttl_s
 
 
 @pytest.mark.parametrize(("stored", "old"), [(b"1d", "unlimited"), (b"5400", "90m")])

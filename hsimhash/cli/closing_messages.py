@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hsimhash.dedup import Applied, DedupSummary
     from hsimhash.load import Summary
 
+NO_DOCUMENTS = "the inputs do not contain any documents"
+FIRST_REJECTS = 100  # number of rejected records to check for a common cause
 MOST_WORDS = 30  # maximum number of inputs to repeat in a command; with more, the command shows INPUT…
 
 
@@ -32,7 +35,7 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
     """Print what dedup found, and how to apply the result to the inputs."""
     totals, folder = summary.totals, summary.folder
     if not totals.documents:
-        print_line("Read 0 documents: the inputs do not contain any.")
+        print_line(f"Read 0 documents: {NO_DOCUMENTS}.")
     elif totals.dropped:
         kinds = f"dropped {plural(totals.dropped, 'near-duplicate')}"
         kinds += f" in {plural(totals.clusters, 'cluster')}" if totals.clusters else ""
@@ -213,3 +216,14 @@ def _kept_name(found: Sequence[Input], folder: Path) -> Path:
     suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing
     path = Path(f"kept{suffix}")
     return folder / path if path.exists() or any(one.reads(path.absolute()) for one in found) else path
+
+
+def say_format_hint(rejects: Path) -> None:
+    """Print a hint about the format if none of the rejected records is JSON."""
+    with rejects.open(encoding="utf-8") as lines:
+        first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
+    if first and all("JSON" in reject["reason"] for reject in first):
+        say(
+            "these records are not JSON; if each file is one text, leave out --format; if each line has an id, a tab "
+            "and a text, pass --format tsv"
+        )

@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack, get_args
 import click
 
 from hsimhash import dedup as steps
-from hsimhash.cli.closing_messages import dedup_ending, say_rejected
+from hsimhash.cli.closing_messages import NO_DOCUMENTS, dedup_ending, say_format_hint, say_rejected
 from hsimhash.cli.console import is_for_people, print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
@@ -219,4 +219,9 @@ def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> E
         say(f"split {plural(split, 'component')} of more than {options.max_cluster_size:,} documents into stars")
     if not is_told:
         print_json(summary.to_json())
+    if not summary.totals.documents:
+        if summary.totals.rejected:
+            say_format_hint(summary.folder / "rejects.jsonl")
+        elif not is_told:
+            say(NO_DOCUMENTS)
     return ExitCode.REJECTED_RECORDS if summary.totals.rejected else ExitCode.DONE

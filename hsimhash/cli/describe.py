@@ -14,6 +14,7 @@ from hsimhash.cli.options import Settings, json_option, open_index, with_setting
 from hsimhash.durations import ttl_in_words
 from hsimhash.index import HSimIndex
 from hsimhash.store.capabilities import HasTable
+from hsimhash.store.hbase.gateway.base import FOREVER_S
 from hsimhash.store.reports import Survey, TableFacts, key_in_words
 
 
@@ -68,11 +69,17 @@ def _print_table(table: TableFacts) -> None:
         print_line("column families: the gateway does not report their settings")
     else:
         names = dict.fromkeys(name for settings in table.families.values() for name in settings)
-        rows = [(name, *(settings.get(name, "") for settings in table.families.values())) for name in names]
+        rows = [(name, *(_setting(name, settings) for settings in table.families.values())) for name in names]
         print_table(("setting", *(f"family {name}" for name in table.families)), rows)
         for deviation in table.deviations or ["all settings match those of create-table"]:
             print_line(deviation)
     print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
+
+
+def _setting(name: str, settings: Mapping[str, str]) -> str:
+    """Return a setting of a column family; a TTL in words."""
+    value = settings.get(name, "")
+    return ttl_in_words(0 if int(value) >= FOREVER_S else int(value)) if name == "TTL" and value.isdecimal() else value
 
 
 @click.command("status", cls=Command)
@@ -142,6 +149,8 @@ def _print_survey(found: Survey) -> None:
     servers = [
         (one.server, *map(_percent, (one.local_percent, one.cache_hit_percent)), one.problem) for one in found.servers
     ]
-    print_table(("region server", "files local>", "cache hits>", "info port"), servers)
+    columns = ("region server", "files local>", "cache hits>", "problem with the info port")
+    shown = len(columns) if any(one.problem for one in found.servers) else len(columns) - 1
+    print_table(columns[:shown], [row[:shown] for row in servers])
     for prefix, count in found.hot_buckets:
         print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows in the samples")

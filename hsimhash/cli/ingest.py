@@ -184,6 +184,10 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
         create_index(settings, profile=profile)
         if profile.learnt:
             say(f"word weights: {profile.learnt}")
+        elif fit == FIT_AUTO and asked.can_be_fitted and not any(one.has_fingerprints for one in inputs):
+            is_stream = any(one.is_stream for one in inputs)
+            why = "a stream cannot be read twice" if is_stream else "there are too few documents to learn from"
+            say(f"word weights: those of general text, because {why}; the index keeps them")
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
             say(f"assuming that the fingerprints were made with profile {profile.name}; pass --profile if not")
     return _opened(settings, fit)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from hsimhash.cli.closing_messages import ingest_ending, say_rejected
+from hsimhash.cli.closing_messages import NO_DOCUMENTS, ingest_ending, say_format_hint, say_rejected
 from hsimhash.cli.console import is_for_people, print_json, say
 from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError, plural
@@ -25,7 +23,6 @@ from hsimhash.store import backend_of
 from hsimhash.store.capabilities import Shard, WalksRanges
 
 MOST_SHARDS = 10_000  # maximum number of files in an export, and of machines that share a job
-FIRST_REJECTS = 100  # number of rejected records to check for a common cause
 _CONTINUES = (
     "run the same command again to resume",
     "send the whole stream again with the same command",
@@ -106,20 +103,11 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         if replaced := summary.counts.replaced:
             say(f"later records with the same id replaced {plural(replaced, 'document')}")
         print_json(summary.to_json())
+        if not summary.counts.documents:
+            say(NO_DOCUMENTS)
     if summary.rejects and not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
-        _hint(summary.rejects)
+        say_format_hint(summary.rejects)
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
-
-
-def _hint(rejects: Path) -> None:
-    """Print a hint about the format if none of the rejected records is JSON."""
-    with rejects.open(encoding="utf-8") as lines:
-        first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
-    if all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say(
-            "these records are not JSON; if each file is one text, leave out --format; if each line has an id, a tab "
-            "and a text, pass --format tsv"
-        )
 
 
 @contextmanager

@@ -426,6 +426,8 @@ def tell_instead(url: str, capability: type, target: str = "") -> bool:
         print_line(line)
     if instead.after:
         say(instead.after)
+    if instead.lines:
+        say(f"these commands are only printed; hsimhash did not check whether {masked(url)} exists")
     return True
 
 

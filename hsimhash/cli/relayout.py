@@ -15,10 +15,11 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
-from hsimhash.errors import IndexExistsError, plural
+from hsimhash.errors import HsimhashError, IndexExistsError, plural
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.layout import Layout
 from hsimhash.load import default_job, relayout
+from hsimhash.load.job import unfinished_jobs
 from hsimhash.store import Opening, backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.urls import EXCLUSIVE, with_options
@@ -75,6 +76,7 @@ def relayout_command(
     options, workers = None, settings.workers or os.cpu_count() or 1
     if stage is not None:
         options = stage_options(stage, hbase_command, memory_mib, workers, is_first=False, tell_commands=None)
+    _refuse_unfinished(settings.store)
     with (
         open_index(settings, is_job=True) as old,
         _made(old, target, to_layout, distance) as new,
@@ -87,6 +89,16 @@ def relayout_command(
             return ExitCode.INTERRUPTED
         counts = old.count(workers=workers), new.count(workers=workers)
     return _conclude(settings.store, target, counts, added)
+
+
+def _refuse_unfinished(url: str) -> None:
+    """Raise `HsimhashError` if documents that a job has read are not in an embedded index yet."""
+    unfinished = unfinished_jobs(url) if backend_of(url).is_embedded else []
+    if unfinished:
+        raise HsimhashError(
+            f"{url} has an unfinished job, and documents that the job has read would not be copied: run its command "
+            f"again until it finishes, or delete {unfinished[0]}"
+        )
 
 
 def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCode:

@@ -90,7 +90,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     "ttl_s",
     callback=_ttl_s,
     metavar="TIME",
-    help="HBase, Redis: expire documents this long after they were last added: 90d, 12h, 3600s.",
+    help="HBase, Redis: expire documents this long after they were last added: 90d, 12h, 3600s. On HBase, adding a "
+    "document again counts only after half of this time.",
 )
 @click.option("--compression", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4 or ZSTD. Default: NONE.")
 @click.option(
@@ -225,8 +226,11 @@ def _create_table(
         what = "wrote the index's record to" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
     if not plan.regions:
-        expiry = f"expire after {duration_in_words(wanted.ttl_s)}" if wanted.ttl_s else "do not expire"
-        say(f"the table has {plural(len(wanted.splits) + 1, 'region')}; its documents {expiry}")
+        with open_store(settings.store, opening_of(settings)) as store:
+            made = store.describe()
+        ttl_s = int(made["ttl_s"])
+        expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
+        say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
     return plan
 
 

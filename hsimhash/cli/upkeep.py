@@ -115,7 +115,9 @@ def _told(report: CheckReport, cleaner: str, *, is_sample: bool, is_repair: bool
             say(example)
     if report.leftovers:
         rest = (
-            "a later run deletes them" if is_repair else f"run 'hsimhash {cleaner}' to delete those that are old enough"
+            "a later run deletes those that are old enough"
+            if is_repair
+            else f"run 'hsimhash {cleaner}' to delete those that are old enough"
         )
         say(f"leftovers are harmless; {rest}")
     if report.is_sound or is_repair:

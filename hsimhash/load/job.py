@@ -50,6 +50,8 @@ JOB_LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
 _FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in JOB_LISTS), RUNS, _JOB)  # in the order of deletion
+_INPUT = "input "  # begins the name of an input among the parameters of a job
+_CONTENT = re.compile(r"\d+ bytes of \d+$")  # part of an input's mark: its size and time of change
 _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # part of an input's mark in releases after 0.1.0
 
 
@@ -62,6 +64,17 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
     jobs = backend_of(url).jobs_of(url)
     names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
     return jobs / hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def unfinished_jobs(url: str) -> list[Path]:
+    """Return the folders of an embedded index's unfinished jobs that have read documents."""
+    found = []
+    for path in sorted(backend_of(url).jobs_of(url).glob(f"*/{_CHECKPOINT}")):
+        with suppress(OSError, ValueError, TypeError):
+            checkpoint = _read_checkpoint(path.parent)
+            if checkpoint.state is not State.DONE and checkpoint.counts.documents:
+                found.append(path.parent)
+    return found
 
 
 class State(StrEnum):
@@ -174,17 +187,25 @@ class JobSpec:
         if not has_formats:
             now |= {name: _WITH_FORMATS.sub("with fingerprints", one) for name, one in now.items() if type(one) is str}
         return [
-            f"{name} was {json.dumps(begun.get(name))}, is {json.dumps(now.get(name))}"
+            _difference(name, begun.get(name), now.get(name))
             for name in {**begun, **now}
             if begun.get(name) != now.get(name)
         ]
+
+
+def _difference(name: str, begun: object, now: object) -> str:
+    """Say how a setting or an input differs; of an input that only has another content, its size is not shown."""
+    without_content = [_CONTENT.sub("", mark) for mark in (begun, now) if isinstance(mark, str)]
+    if name.startswith(_INPUT) and without_content[1:] == without_content[:1]:
+        return f"{name} has changed since the job was started"
+    return f"{name} was {json.dumps(begun)}, is {json.dumps(now)}"
 
 
 def _flat(data: Mapping[str, object]) -> dict[str, object]:
     settings, inputs = data["settings"], data["inputs"]
     if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != JOB_VERSION:
         raise ValueError("unknown version")
-    return {**settings, **{f"input {number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
+    return {**settings, **{f"{_INPUT}{number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
 
 
 def _read_begun(folder: Path) -> dict[str, object]:
@@ -295,8 +316,8 @@ class Job:
         """Raise an error if the unfinished job in the folder cannot be continued."""
         if differences:
             raise ValueError(
-                f"job {self.folder} is unfinished and was started with other options: {'; '.join(differences)}; "
-                f"use those options, or " + START_OVER
+                f"job {self.folder} is unfinished and was started with other inputs or options: "
+                f"{'; '.join(differences)}; use those, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
             lost = "the index lacks some of its results, because it was created again or restored from a backup"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -128,7 +129,9 @@ class _HBaseBackend(Backend):
         if capability is BacksUp:
             last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
             name = f"{address.table}-{last}"
-            tool = f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}"
+            tool = (
+                f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {shlex.quote(target)}"
+            )
             said = "HBase backs up tables with snapshots; run this in hbase shell:"
             return Instead(said, [snapshot_line(address, name)], f"then, to copy the snapshot: {tool}")
         return super().instead(capability, url, target)

@@ -73,9 +73,8 @@ def checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[
 
 def quick_checks(url: str) -> Iterator[Check]:
     """Check whether any gateway can read the index."""
-    address = _impatient(url)
     try:
-        with open_at(str(address)) as store:
+        with open_at(url, address=_impatient(url)) as store:
             yield check_record(store.record)
     except HsimhashError as error:
         yield Check.failed("index", error)

@@ -64,17 +64,24 @@ _OTHER_TTL = (
     "table's TTL into the record"
 )
 
+_LONGER_TTL = (
+    "with a longer TTL, documents that have expired come back if they are still in the files, some of them without all "
+    "of their rows: run major_compact and wait for it before you alter the table, and run 'hsimhash check --repair' "
+    "afterwards"
+)
+
 _log = logging.getLogger("hsimhash.store")
 
 
-def open_at(url: str, *, deadline_s: float = DEADLINE_S) -> HBaseStore:
+def open_at(url: str, *, deadline_s: float = DEADLINE_S, address: Address | None = None) -> HBaseStore:
     """Open the index at `url`; raise `IndexNotFoundError` if the table or its record does not exist.
 
     Args:
         url: URL of the index. A deadline in it takes precedence over `deadline_s`.
         deadline_s: How long a call without a reply is retried.
+        address: Address to use instead of the one in `url`, which errors name.
     """
-    address = Address.parse(url)
+    address = address or Address.parse(url)
     gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
     ask_times = partial(_asked_times, gateway)
     read = partial(HBaseStore.open, url, gateway, ask_times=ask_times, exclusive=address.options.exclusive)
@@ -228,6 +235,8 @@ def _table_plan(
             f"does not have an index record; choose another table name"
         )
     notes = (_UNREPORTED,) if wanted.requested and not table.is_complete else ()
+    if wanted.ttl_s and table.is_complete and 0 < (table.ttl_s or 0) < wanted.ttl_s:
+        notes = (*notes, _LONGER_TTL)
     steps = compared_by_record(gateway, address, table, wanted)
     return Plan(tuple(steps), len(gateway.regions()), notes)
 

@@ -80,7 +80,8 @@ def plural(count: int, noun: str) -> str:
 
 def create_one(url: str) -> Remedy:
     """Return the remedy to show if there is no index at a URL."""
-    command = quoted(f"hsimhash create-table --store {shlex.quote(url)}")
+    creates = "ingest INPUT" if url.startswith("lmdb://") else "create-table"  # ingest also learns word weights
+    command = quoted(f"hsimhash {creates} --store {shlex.quote(url)}")
     return Remedy(
         f'check the URL, or create one with HSimIndex.create("{url}")', f"check the URL, or create one with {command}"
     )

@@ -57,7 +57,7 @@ def test_python_reads_calls_and_the_command_line_reads_commands(tmp_path: Path) 
         HSimIndex.open(missing)
     told = run("describe", "--store", f"{missing}").stderr
     assert (
-        f"no index at {missing}; check the URL, or create one with 'hsimhash create-table --store lmdb://{missing}'"
+        f"no index at {missing}; check the URL, or create one with 'hsimhash ingest INPUT --store lmdb://{missing}'"
         in told
     )
     assert "HSimIndex" not in told

@@ -84,8 +84,12 @@ def check_job(folder: Path) -> None:
 def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool) -> ExitCode:
     """Print the summary of a job that added documents to an index, and return the exit code."""
     if not summary.is_complete:
-        place = "" if summary.done is None else f" at {summary.done:.0%}"
-        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {_CONTINUES[is_stream]}")
+        place = f", after {plural(summary.counts.documents, 'document')}"
+        if summary.done is not None:
+            place = f" at {summary.done:.0%}{place}"
+        elif not is_stream:
+            place += ", which are all that the inputs have"
+        say(f"interrupted{place}: {_CONTINUES[is_stream]}")
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None

@@ -106,7 +106,7 @@ def test_missing_index_is_a_mismatch_and_names_the_remedy(command: tuple[str, ..
     assert result.exit_code == ExitCode.MISMATCH
     assert result.stdout == ""
     assert "gone" in result.stderr
-    assert "hsimhash ingest INPUT --store lmdb://gone" in result.stderr
+    assert "hsimhash ingest INPUT --store lmdb://" in result.stderr
     assert not Path("gone").exists()
 
 

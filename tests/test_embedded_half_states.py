@@ -49,7 +49,7 @@ def linked(folder: Path) -> Path:
 
 def test_create_table_gets_out_of_a_creation_that_was_killed_at_any_step(folder: Path, url: str) -> None:
     for _ in killed_at_each_step(lambda: None, lambda: created(url), files_in(folder)):
-        assert way_out(url) in ("create-table", "")
+        assert way_out(url) in ("ingest INPUT", "")
         assert not folder.exists()
 
 
@@ -83,7 +83,7 @@ def test_drop_table_ends_a_drop_that_was_killed_at_any_step(folder: Path, url: s
             assert dropped(f"lmdb://{copy}").exit_code == 0
             assert not copy.exists()
         # If only an index's link is gone, there is no way to know whether somebody meant to drop the index.
-        commands = ("create-table", "drop-table", "") if is_of_0_1_0 else ("create-table", "")
+        commands = ("ingest INPUT", "drop-table", "") if is_of_0_1_0 else ("ingest INPUT", "")
         assert way_out(url) in commands
         assert not folder.exists()
 
@@ -94,7 +94,7 @@ def emptied(path: Path) -> None:
 
 # What is done to the files of an index, and the command that recovers from it.
 STATES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "data.mdb is missing": (lambda folder: (folder / "data.mdb").unlink(), "create-table"),
+    "data.mdb is missing": (lambda folder: (folder / "data.mdb").unlink(), "ingest INPUT"),
     "data.mdb is empty": (lambda folder: emptied(folder / "data.mdb"), "drop-table"),
     "data.mdb is cut": (lambda folder: os.truncate(folder / "data.mdb", 5_000), "drop-table"),
     "data.mdb-lock is missing": (lambda folder: (folder / "data.mdb-lock").unlink(), ""),
@@ -108,7 +108,7 @@ STATES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "only data.mdb-lock is left": (
         lambda folder: [(folder / f).unlink() for f in ("data.mdb", "writer.lock")],
-        "create-table",
+        "ingest INPUT",
     ),
     "the file that data.mdb links to is missing": (lambda folder: linked(folder).unlink(), "drop-table"),
     "the link of 0.1.0 is missing": (
@@ -138,7 +138,7 @@ def test_files_of_others_with_the_names_of_an_index_stay(folder: Path, url: str,
 
 def test_creations_and_drops_at_once_meet_nothing_else(folder: Path, url: str) -> None:
     assert create_and_drop_at_once(url, lambda: drop_at(folder, lock_timeout_s=60)) == []
-    assert way_out(url) in ("create-table", "")
+    assert way_out(url) in ("ingest INPUT", "")
     assert not folder.exists()
 
 

@@ -54,6 +54,9 @@ def way_out(url: str) -> str:
         assert dropped(url).exit_code == 0
     elif named == "check --repair":
         assert run("check", "--repair", "--store", url).exit_code == 0
+    elif named == "ingest INPUT":
+        assert run("ingest", "-", "--format", "tsv", "--store", url, given="a\ta text\n").exit_code == 0
+        assert dropped(url).exit_code == 0
     done = created(url)
     assert done.exit_code == 0, done.output
     assert run("check", "--store", url).exit_code == 0
@@ -69,7 +72,7 @@ def way_out(url: str) -> str:
 
 def _named(told: Result) -> str:
     """Return the command that a message names, or nothing."""
-    names = set(re.findall(r"[\"']hsimhash (create-table|drop-table|check --repair)", told.stderr))
+    names = set(re.findall(r"[\"']hsimhash (create-table|ingest INPUT|drop-table|check --repair)", told.stderr))
     assert len(names) <= 1, told.stderr
     return names.pop() if names else ""
 

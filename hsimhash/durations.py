@@ -23,8 +23,8 @@ def seconds_in(duration: str) -> float | None:
 
 
 def duration_in_words(seconds: int) -> str:
-    """Return a duration as `seconds_in` parses it, in the largest unit that divides it: 90d, 36h, 75s."""
-    units = {"d": 86_400, "h": 3_600, "m": 60}
+    """Return a duration as `seconds_in` parses it, in the largest unit that divides it: 90d, 36h, 90min, 75s."""
+    units = {"d": 86_400, "h": 3_600, "min": 60}
     return next((f"{seconds // size}{unit}" for unit, size in units.items() if seconds % size == 0), f"{seconds}s")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from hsimhash import durations
-from hsimhash.durations import Pace, seconds_in
+from hsimhash.durations import Pace, duration_in_words, seconds_in, ttl_in_words
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,15 @@ from hsimhash.durations import Pace, seconds_in
 )
 def test_a_duration_is_a_number_of_seconds_or_numbers_with_units(duration: str, seconds: float | None) -> None:
     assert seconds_in(duration) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(7_776_000, "90d"), (86_401, "86401s"), (129_600, "36h"), (5_400, "90min"), (75, "75s")]
+)
+def test_a_duration_in_words_is_read_as_the_same_number_of_seconds(seconds: int, words: str) -> None:
+    assert duration_in_words(seconds) == words
+    assert seconds_in(words) == seconds
+    assert (ttl_in_words(seconds), ttl_in_words(0), ttl_in_words(None)) == (words, "unlimited", "missing")
 
 
 @dataclass

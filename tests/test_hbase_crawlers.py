@@ -365,7 +365,7 @@ def test_the_ttl_of_a_table_is_compared_with_the_record() -> None:
     assert "is unlimited in the table, but missing in the record" in ttl_difference(url, gateway, table(FOREVER_S))
     record_ttl(gateway, 50)
     said = ttl_difference(url, gateway, table(60, 60))
-    assert f"update the record: \"hsimhash create-table --store '{url}' --ttl 1m\"; " in said
+    assert f"update the record: \"hsimhash create-table --store '{url}' --ttl 1min\"; " in said
     assert said.endswith(f"\"hsimhash create-table --store '{url}' --ttl 50s --dry-run\"")
     for same_or_unknown in (table(50, 50), table(), table(50, 60)):
         assert ttl_difference(url, gateway, same_or_unknown) == ""

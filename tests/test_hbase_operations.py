@@ -126,13 +126,13 @@ def test_a_longer_ttl_comes_with_a_warning_about_documents_that_have_expired(gat
         assert any("documents that have expired come back" in note for note in notes) == is_longer, ttl_s
 
 
-@pytest.mark.parametrize(("stored", "old"), [(b"1d", "unlimited"), (b"5400", "90m")])
+@pytest.mark.parametrize(("stored", "old"), [(b"1d", "unlimited"), (b"5400", "90min")])
 def test_create_writes_the_ttl_of_the_table_into_the_record(gateway: TableStandIn, stored: bytes, old: str) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.cells[b"ttl"] = stored
     given = url(gateway), RECORD, WANTED
     if stored.isdigit():
-        assert "TTL in the record (90m) differs from the table's (1d)" in operations.plan(*given).notes[0]
+        assert "TTL in the record (90min) differs from the table's (1d)" in operations.plan(*given).notes[0]
     assert operations.create(*given).notes == ("wrote the table's TTL into the record: 1d, instead of " + old,)
     assert gateway.cells[b"ttl"] == b"86400"
     assert operations.create(url(gateway), RECORD, WANTED).notes == ()

@@ -177,6 +177,7 @@ class Results:
             ("distance", f"up to {plural(self.options.max_distance, 'bit')}"),
             *([("sketches", sketches)] if self.outcome.documents.has_signatures else []),
             ("clusters", self.options.clusters),
+            ("pairs", self.options.pairs),
             ("keep", ", ".join(map(str, self.options.keep))),
             ("profile", self.profile.name),
             *([("word weights", learnt)] if self.profile.weights == BY_RARITY else []),

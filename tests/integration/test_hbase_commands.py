@@ -259,7 +259,19 @@ def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> 
     checks = [one for one in facts["checks"] if one["name"] != "region servers"]  # the server's info port is closed
     assert {one["status"] for one in checks} == {"ok"}
     names = [one["name"].split()[0] for one in checks]
-    expected = ["gateway", "gateway", "table", "settings", "record", "regions", "round", "read", "write", "clock"]
+    expected = [
+        "gateway",
+        "gateway",
+        "table",
+        "settings",
+        "record",
+        "ttl",
+        "regions",
+        "round",
+        "read",
+        "write",
+        "clock",
+    ]
     assert names == expected
     with HSimIndex.open(store) as index:
         gateway = index.store.gateway

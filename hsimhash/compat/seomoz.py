@@ -114,5 +114,5 @@ def _hash(value: SupportsInt) -> int:
 def _count(value: SupportsIndex) -> int:
     number = operator.index(value)
     if number < 0:
-        raise OverflowError(f"a number of blocks or bits must be at least 0, got {number}")
+        raise OverflowError(f"the number of blocks or bits must be at least 0, got {number}")
     return number

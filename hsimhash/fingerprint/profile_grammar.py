@@ -95,7 +95,7 @@ def field_weights(written: str) -> dict[str, int]:
         match = _FIELD.fullmatch(one)
         if match is None:
             raise ValueError(
-                f"invalid field {one!r:.80}: expected fields such as title^3+body, with names of letters, digits, "
+                f"invalid field {one!r:.80}: expected fields such as title^3+body, with names made of letters, digits, "
                 "'_', '.' and '-', and weights from 1 to 999"
             )
         if match[1] in weights:

@@ -15,7 +15,7 @@ from hsimhash.store.lmdb.store import LmdbStore
 
 _SPARE_BYTES = 1 << 30
 _TOP_SHARE = 0.2
-# A file that exceeds both limits causes a warning. To copy the pages that it changes, a write needs fewer free pages.
+# A file that exceeds both limits causes a warning. A write needs far fewer free pages to copy those it changes.
 _FREE_SHARE, _FREE_BYTES = 0.7, 1 << 26
 
 

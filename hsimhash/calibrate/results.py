@@ -86,6 +86,10 @@ class Calibration:
         """Whether precision and F1 are estimates: the sample does not have a false pair within the distance."""
         return not self.is_labelled and not score.false_pairs.seen
 
+    def with_mark(self, share: float, score: DistanceScore) -> str:
+        """Return a score's F1 or precision, marked if it is an estimate."""
+        return f"{'≈ ' if self.is_estimate(score) else ''}{share:.3f}"
+
     @property
     def caveat(self) -> str:
         """What the labels, or their absence, leave uncertain; may be empty."""
@@ -115,7 +119,7 @@ class Calibration:
         if self.choice.default is None or self.choice.is_default:
             return ""
         curve, score = self.choice.default
-        f1 = f"{'≈ ' if self.is_estimate(score) else ''}{score.f1:.3f}"
+        f1 = self.with_mark(score.f1, score)
         return (
             f"No cheaper setting has an F1 within {WITHIN} of the best, in the sample and in the collection. The "
             f"defaults, {curve.profile} within {plural(score.distance, 'bit')}, have an F1 of {f1}."

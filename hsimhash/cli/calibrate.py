@@ -9,7 +9,6 @@ import click
 from hsimhash import calibrate as steps
 from hsimhash.calibrate import CalibrateOptions, Calibration
 from hsimhash.calibrate.options import SAMPLED
-from hsimhash.calibrate.scores import DistanceScore
 from hsimhash.cli.closing_messages import calibrate_ending
 from hsimhash.cli.console import print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
@@ -158,17 +157,14 @@ def _print_tables(found: Calibration) -> None:
 
 
 def _print_curve(found: Calibration) -> None:
-    def shown(share: float, score: DistanceScore) -> str:
-        return f"{'≈ ' if found.is_estimate(score) else ''}{share:.3f}"
-
     curve, taken = found.choice.curve, found.choice.score
     rows = [
         [
             "*" if score is taken else "",
             str(score.distance),
-            shown(score.precision, score),
+            found.with_mark(score.precision, score),
             f"{score.recall:.3f}",
-            shown(score.f1, score),
+            found.with_mark(score.f1, score),
             f"{'≈ ' if score.false_pairs.weight > 1 and score.false_pairs.seen else ''}"
             f"{score.false_pairs.seen:,.0f} of {score.false_pairs.of:,}",
             score.false_pairs.in_words(found.documents),

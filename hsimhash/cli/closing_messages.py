@@ -120,7 +120,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         f"recommended: {curve.profile}, by {curve.way}, within {plural(score.distance, 'bit')}"
         f"{' (the defaults)' if found.choice.is_default else ''}."
     )
-    f1 = f"{'≈ ' if found.is_estimate(score) else ''}{score.f1:.3f}"
+    f1 = found.with_mark(score.f1, score)
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
     if found.reason:
         print_line(found.reason)

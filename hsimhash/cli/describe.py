@@ -14,7 +14,7 @@ from hsimhash.cli.options import Settings, json_option, open_index, with_setting
 from hsimhash.durations import ttl_in_words
 from hsimhash.index import HSimIndex
 from hsimhash.store.capabilities import HasTable
-from hsimhash.store.hbase.gateway.base import FOREVER_S
+from hsimhash.store.hbase.gateway.base import ttl_in
 from hsimhash.store.reports import Survey, TableFacts, key_in_words
 
 
@@ -79,7 +79,7 @@ def _print_table(table: TableFacts) -> None:
 def _setting(name: str, settings: Mapping[str, str]) -> str:
     """Return a setting of a column family; a TTL in words."""
     value = settings.get(name, "")
-    return ttl_in_words(0 if int(value) >= FOREVER_S else int(value)) if name == "TTL" and value.isdecimal() else value
+    return ttl_in_words(ttl_in(settings)) if name == "TTL" and value.isdecimal() else value
 
 
 @click.command("status", cls=Command)

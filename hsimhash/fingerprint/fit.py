@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import mmh3
@@ -102,22 +102,21 @@ class Fit:
 
         They start with the texts that are hardly ever left out, whose hashes are in the lowest tenth of the range.
         """
-        waiting = deque[list[int]]()
+        waiting = deque[dict[int, str]]()
 
-        def likely() -> Iterator[list[str]]:
-            texts: dict[int, str] = {}
+        def likely() -> Iterator[tuple[int, str]]:
             for hashed, text, name in wanted:
                 self.take(hashed, text, name)
                 if workers > 1 and hashed < TENTH:
-                    texts[hashed] = text[:MOST_CHARACTERS]
-                if len(texts) == AHEAD:
-                    waiting.append(list(texts))
-                    yield list(texts.values())
-                    texts = {}
-            waiting.append(list(texts))
-            yield list(texts.values())
+                    yield hashed, text[:MOST_CHARACTERS]
 
-        for found in _each_features(self.profile, likely(), workers):
+        def batches() -> Iterator[list[str]]:
+            texts = likely()
+            while batch := dict(islice(texts, AHEAD)):
+                waiting.append(batch)
+                yield list(batch.values())
+
+        for found in _each_features(self.profile, batches(), workers):
             pairs = zip(waiting.popleft(), found, strict=True)
             self._found.update((hashed, one) for hashed, one in pairs if hashed in self._held)
 

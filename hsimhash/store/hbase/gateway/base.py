@@ -7,7 +7,7 @@ cell semantics. Registers, documents and the order of writes belong to the layer
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
@@ -118,6 +118,12 @@ class Family:
     configuration: dict[str, str]
 
 
+def ttl_in(attributes: Mapping[str, str]) -> int:
+    """Return the TTL among a column family's attributes in seconds; 0: its cells never expire."""
+    ttl = attributes.get("TTL", "")
+    return int(ttl) if ttl.isdecimal() and int(ttl) < FOREVER_S else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table's settings; if not `is_complete`, only the families with their TTLs (through Thrift1), or nothing."""
@@ -138,8 +144,7 @@ class Table:
 
     def _ttls(self) -> list[int]:
         own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
-        ttls = [family.attributes.get("TTL", "") for family in self.families if family.name in own]
-        return [int(ttl) if ttl.isdecimal() and int(ttl) < FOREVER_S else 0 for ttl in ttls]
+        return [ttl_in(family.attributes) for family in self.families if family.name in own]
 
     @property
     def compression(self) -> str:

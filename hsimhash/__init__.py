@@ -67,15 +67,12 @@ __all__ = [
     "parse_fingerprint",
 ]
 
-__version__: str
+__version__ = "0.2.0"
 
 if not TYPE_CHECKING:  # otherwise a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         """Import a public name on first use: importing numpy is slow, and signal handlers must be installed first."""
-        if name == "__version__":
-            globals()[name] = _version()
-            return globals()[name]
         if name in __all__:
             for module in ("errors", "fingerprint", "layout", "store", "index", "pairs"):
                 found = importlib.import_module(f"hsimhash.{module}")
@@ -83,15 +80,3 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
                     globals()[name] = getattr(found, name)
                     return globals()[name]
         raise AttributeError(f"module 'hsimhash' has no attribute {name!r}")
-
-    def _version() -> str:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return version("hsimhash")
-        except PackageNotFoundError:  # a checkout that is not installed
-            import tomllib
-            from pathlib import Path
-
-            project = Path(__file__).parents[1] / "pyproject.toml"
-            return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]

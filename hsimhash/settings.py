@@ -8,26 +8,29 @@ An empty variable is treated as not set, and `null` means no value.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple
-
-import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from hsimhash.errors import SettingsError, most_like
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import formats_named
 from hsimhash.fingerprint.signature import MAX_SKETCH, max_sketch_in
 from hsimhash.inputs.files import InputOptions
-from hsimhash.layout import Layout
+from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.query_log import SLOW_S
 from hsimhash.store import check_url
 from hsimhash.store.urls import masked, may_be_url
+
+if TYPE_CHECKING:
+    import yaml
 
 DEFAULT = "default"  # source of settings that were not set
 PREFIX = "HSIMHASH_"
@@ -41,26 +44,53 @@ FILE_NAME = "hsimhash.yaml"
 LOCK_TIMEOUT_MOST_S = 86_400
 _NULL = "tag:yaml.org,2002:null"
 
+T = TypeVar("T", int, float)
 
-def _refused_by(check: Callable[[str], object]) -> AfterValidator:
-    """Return a validator that rejects values for which `check` raises `ValueError`."""
+
+def _checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a function that returns a text unless `check` raises `ValueError` for it."""
 
     def checked(text: str) -> str:
         check(text)
         return text
 
-    return AfterValidator(checked)
+    return checked
 
 
-def _utf8(password: SecretStr) -> SecretStr:
-    """Return a password; raise `UnicodeEncodeError` if it cannot be encoded."""
-    password.get_secret_value().encode()
-    return password
+def _whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return a function that parses integers within bounds, and raises `ValueError` for anything else."""
+    return _number(int, "an integer", least, most)
 
 
-def _bits_or_off(text: str | None) -> int | None:
-    """Parse a number of sketch bits; return None for `off`."""
-    return MAX_SKETCH if text is None else max_sketch_in(text)
+def _seconds(most: int | None = None) -> Callable[[str], float]:
+    """Return a function that parses seconds up to a bound, and raises `ValueError` for anything else."""
+    return _number(float, "a finite number", 0, most)
+
+
+def _number(parse: Callable[[str], T], kind: str, least: int, most: int | None) -> Callable[[str], T]:
+    expected = f"{kind} of at least {least}" if most is None else f"{kind} from {least} to {most}"
+
+    def parsed(text: str) -> T:
+        with suppress(ValueError):
+            number = parse(text)
+            if least <= number < math.inf and (most is None or number <= most):
+                return number
+        raise ValueError(f"must be {expected}")
+
+    return parsed
+
+
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ValueError("must not be empty")
+    return text
+
+
+def _on_duplicate(text: str) -> str:
+    *others, last = map(repr, get_args(OnDuplicate))
+    if text not in get_args(OnDuplicate):
+        raise ValueError(f"must be {', '.join(others)} or {last}")
+    return text
 
 
 def address_in(text: str) -> tuple[str, int]:
@@ -90,34 +120,45 @@ def web_origins(text: str) -> tuple[str, ...]:
     return tuple(origins)
 
 
-class Settings(BaseModel):
-    """The settings of all commands. `model_fields_set` has the keys that were set, even if set to their defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
-
-    store: Annotated[str, _refused_by(check_url)] = "lmdb://hsimhash-index"
-    redis_password: Annotated[SecretStr, AfterValidator(_utf8)] | None = None
-    layout: Annotated[str, _refused_by(Layout.parse)] | None = None
-    profile: Annotated[str, _refused_by(Profile.named)] = DEFAULT_PROFILE
-    max_distance: int | None = Field(None, ge=0, le=64)
-    max_sketch: Annotated[int | None, BeforeValidator(_bits_or_off)] = MAX_SKETCH
-    workers: int | None = Field(None, ge=1)
-    lock_timeout_s: float | None = Field(None, ge=0, le=LOCK_TIMEOUT_MOST_S)  # deprecated: set it in the URL
-    on_duplicate: OnDuplicate = "add"
-    text_field: str = Field("text", min_length=1)
-    id_field: str | None = Field(None, min_length=1)
-    format: Annotated[str, _refused_by(InputOptions)] = "auto"
-    extract: Annotated[str, _refused_by(lambda text: InputOptions(extract=text))] = "auto"
-    fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
-    job: str | None = Field(None, min_length=1)
-    listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
-    host: Annotated[str, _refused_by(host_names)] | None = None
-    allow_origin: Annotated[str, _refused_by(web_origins)] | None = None
-    token_file: str | None = Field(None, min_length=1)
-    slow_query_s: float = Field(SLOW_S, ge=0)
+def _setting(parse: Callable[[str], object], default: object = None, **options: Any) -> Any:
+    """Return a field for a setting. `parse` raises `ValueError` for an invalid text."""
+    return field(default=default, metadata={"parse": parse}, **options)
 
 
-KEYS = tuple(Settings.model_fields)
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of all commands. `given` has the keys that were set, even if set to their defaults."""
+
+    store: str = _setting(_checked(check_url), "lmdb://hsimhash-index")
+    redis_password: str | None = _setting(str, repr=False)
+    layout: str | None = _setting(_checked(Layout.parse))
+    profile: str = _setting(_checked(Profile.named), DEFAULT_PROFILE)
+    max_distance: int | None = _setting(_whole_number(0, FINGERPRINT_BITS))
+    max_sketch: int | None = _setting(max_sketch_in, MAX_SKETCH)
+    workers: int | None = _setting(_whole_number(1))
+    lock_timeout_s: float | None = _setting(_seconds(LOCK_TIMEOUT_MOST_S))  # deprecated: set it in the URL
+    on_duplicate: OnDuplicate = _setting(_on_duplicate, "add")  # noqa: RUF009 (`_setting` calls `field`)
+    text_field: str = _setting(_not_empty, "text")
+    id_field: str | None = _setting(_not_empty)
+    format: str = _setting(_checked(InputOptions), "auto")
+    extract: str = _setting(_checked(lambda text: InputOptions(extract=text)), "auto")
+    fingerprint_format: str = _setting(_checked(formats_named), "auto")
+    job: str | None = _setting(_not_empty)
+    listen: str = _setting(_checked(address_in), "127.0.0.1:8343")
+    host: str | None = _setting(_checked(host_names))
+    allow_origin: str | None = _setting(_checked(web_origins))
+    token_file: str | None = _setting(_not_empty)
+    slow_query_s: float = _setting(_seconds(), SLOW_S)
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def shown(self) -> dict[str, object]:
+        """Return every setting by key, without the password."""
+        values = {key: getattr(self, key) for key in KEYS}
+        return values | {"redis_password": None if self.redis_password is None else "**********"}
+
+
+_FIELDS = {one.name: one for one in dataclasses.fields(Settings) if one.name != "given"}
+KEYS = tuple(_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,27 +210,36 @@ def load(
         **_in_environment(environment),
         **{key: _Given(value, flag_of(key)) for key, value in flags.items()},
     }
-    try:
-        settings = Settings.model_validate({key: one.value for key, one in given.items()})
-    except ValidationError as error:
-        key, reason = _refusal(error)
-        value = given[key].value or ""
-        if key != "store" and may_be_url(value):  # the reason could quote parts of the URL
-            reason = "must not be the URL of a store"
-        reason = reason.removeprefix(f"store {masked(value)!r}: ")  # the value is shown once
-        kind = ValueError if key in flags else SettingsError
-        raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
+    values = dict[str, Any]()
+    for key in filter(given.__contains__, KEYS):
+        value, source = given[key]
+        try:
+            values[key] = _parsed(key, value)
+        except ValueError as error:
+            kind = ValueError if key in flags else SettingsError
+            raise kind(f"{source}: {key} = {_shown(key, value)}: {_reason(key, value or '', error)}") from None
     sources = {key: given[key].source if key in given else DEFAULT for key in KEYS}
+    settings = Settings(**values, given=frozenset(values))
     return Loaded(settings, sources, tuple(_unknown_variables(environment)))
 
 
-def _refusal(error: ValidationError) -> tuple[str, str]:
-    """Return the first key that is invalid, and the reason."""
-    problem = error.errors(include_url=False)[0]
-    reason = problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "must")
-    if problem["type"] == "string_unicode" or isinstance(reason, UnicodeError):
-        reason = "must be UTF-8"
-    return str(problem["loc"][0]), str(reason)
+def _parsed(key: str, text: str | None) -> object:
+    """Return the value of a setting; raise `ValueError` if it is invalid."""
+    if text is not None:
+        text.encode()
+        return _FIELDS[key].metadata["parse"](text)
+    if key != "max_sketch" and _FIELDS[key].default is not None:
+        raise ValueError("must not be null")
+    return _FIELDS[key].default
+
+
+def _reason(key: str, value: str, error: ValueError) -> str:
+    """Return why the value of a setting is invalid."""
+    if isinstance(error, UnicodeError):
+        return "must be UTF-8"
+    if key != "store" and may_be_url(value):  # the error could quote parts of the URL
+        return "must not be the URL of a store"
+    return str(error).removeprefix(f"store {masked(value)!r}: ")  # the value is shown once
 
 
 def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Path, str]:
@@ -235,6 +285,10 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
 
 def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
     """Return the keys and values of a YAML file as nodes, which include their line numbers."""
+    if not text:
+        return []
+    import yaml  # imported here because it takes 10 ms
+
     try:
         root = yaml.compose(text, yaml.SafeLoader)
     except yaml.YAMLError as error:

@@ -61,7 +61,7 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by full name"
             found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return found - {"hsimhash.__version__"}
 
 
 FILES = [

@@ -262,7 +262,7 @@ def test_the_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    "module", ["numpy", "pydantic", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "yaml"]
+    "module", ["numpy", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "hsimhash.settings", "yaml"]
 )
 def test_interruption_of_the_start_ends_with_130_and_no_traceback(
     module: str, sent: signal.Signals, tmp_path: Path
@@ -276,7 +276,8 @@ def test_interruption_of_the_start_ends_with_130_and_no_traceback(
         "sys.meta_path.insert(0, Sender())\n"
     )
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    ended = run_apart("settings", "show", environment={"PYTHONPATH": path})
+    (settings := tmp_path / "settings.yaml").write_text("workers: 2\n")
+    ended = run_apart("settings", "show", environment={"PYTHONPATH": path, "HSIMHASH_CONFIG": str(settings)})
     assert (ended.returncode, ended.stderr) == (ExitCode.INTERRUPTED, b"hsimhash: interrupted\n")
 
 

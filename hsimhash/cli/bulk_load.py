@@ -15,7 +15,6 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, stoppable
 from hsimhash.cli.options import (
     READING,
-    Settings,
     field_options,
     fingerprint_field_option,
     first_seen_field_option,
@@ -38,6 +37,7 @@ from hsimhash.cli.stage_options import (
 )
 from hsimhash.inputs import Input
 from hsimhash.load import IngestLimits, IngestOptions, default_job
+from hsimhash.settings import Settings
 
 _RUN_BYTES = 500  # approximate memory per document while a run is sorted
 

@@ -14,12 +14,13 @@ from hsimhash.cli.console import print_json, print_table, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
+from hsimhash.cli.options import inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.output_files import refuse_format
 from hsimhash.cli.plan import MOST_DOCUMENTS
 from hsimhash.dedup.report_texts import date_of
 from hsimhash.errors import plural
 from hsimhash.files import replace_file
+from hsimhash.settings import Settings
 
 REJECTS_SHOWN = 10
 

@@ -19,7 +19,6 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     READING,
     Function,
-    Settings,
     field_options,
     fingerprint_field_option,
     fit_option,
@@ -40,6 +39,7 @@ from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep_policies import Policy
+from hsimhash.settings import Settings
 from hsimhash.store import Opening
 from hsimhash.store.base import JOB_DEADLINE_S
 
@@ -206,7 +206,7 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
         profile = Profile.named(settings.profile)
         warn_of(profile)
         return nullcontext(profile)
-    asked = settings.profile if "profile" in settings.model_fields_set else None
+    asked = settings.profile if "profile" in settings.given else None
     return opened_index(url, Opening(JOB_DEADLINE_S), profile=asked, slow_s=None, takes_any_rarity=True)
 
 

@@ -10,9 +10,10 @@ import click
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import refuse_walk, walk_workers_option, walks_ranges
-from hsimhash.cli.options import Settings, json_option, open_index, with_settings
+from hsimhash.cli.options import json_option, open_index, with_settings
 from hsimhash.durations import ttl_in_words
 from hsimhash.index import HSimIndex
+from hsimhash.settings import Settings
 from hsimhash.store.capabilities import HasTable
 from hsimhash.store.hbase.gateway.base import ttl_in
 from hsimhash.store.reports import Survey, TableFacts, key_in_words

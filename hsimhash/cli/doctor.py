@@ -9,9 +9,10 @@ import click
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, json_option, opening_of, refuse_flags, refuse_memory, with_settings
+from hsimhash.cli.options import json_option, opening_of, refuse_flags, refuse_memory, with_settings
 from hsimhash.fingerprint import Profile
 from hsimhash.native_package import signer_name
+from hsimhash.settings import Settings
 from hsimhash.store import backend_of
 from hsimhash.store.checkup import Check
 

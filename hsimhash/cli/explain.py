@@ -22,7 +22,7 @@ from hsimhash.cli.arguments import (
 )
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, say
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
+from hsimhash.cli.options import json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import Cover, cover
 from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
@@ -30,6 +30,7 @@ from hsimhash.fingerprint.bits import fitting, formats_named
 from hsimhash.fingerprint.fit import LEAST_DOCUMENTS
 from hsimhash.fingerprint.profile_grammar import with_option
 from hsimhash.index import HSimIndex
+from hsimhash.settings import Settings
 from hsimhash.store import default_backend
 
 PLANNED = 1_000_000  # assumed number of documents if there is no index
@@ -107,7 +108,7 @@ def _say_which_weights(profile: str) -> None:
 
 
 def _has_store(settings: Settings) -> bool:
-    return "store" in settings.model_fields_set
+    return "store" in settings.given
 
 
 def _opened(settings: Settings) -> HSimIndex:

@@ -13,9 +13,10 @@ from hsimhash.cli.console import say, watching
 from hsimhash.cli.export_shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import MOST_SHARDS, shard_option
-from hsimhash.cli.options import Settings, open_index, refuse_flags, with_settings
+from hsimhash.cli.options import open_index, refuse_flags, with_settings
 from hsimhash.cli.output_files import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.errors import plural
+from hsimhash.settings import Settings
 from hsimhash.store import Document, backend_of
 from hsimhash.store.capabilities import Shard
 

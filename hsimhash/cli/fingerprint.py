@@ -11,8 +11,9 @@ from hsimhash.cli.console import is_for_people, print_json, print_line, print_ta
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines, Request, requested_signatures
-from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
+from hsimhash.cli.options import field_options, json_option, utf8, warn_of, with_settings
 from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
+from hsimhash.settings import Settings
 
 
 @click.command("fingerprint", cls=Command)

@@ -12,11 +12,12 @@ from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
+from hsimhash.cli.options import inputs_of, reading_of, with_settings
 from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
+from hsimhash.settings import Settings
 
 REJECTS_SHOWN = 10
 

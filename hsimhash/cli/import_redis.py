@@ -10,10 +10,11 @@ import numpy as np
 
 from hsimhash.cli.console import print_json
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, open_index, utf8, with_settings
+from hsimhash.cli.options import open_index, utf8, with_settings
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import Uint64s, sorted_distinct
+from hsimhash.settings import Settings
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.session import RedisSession

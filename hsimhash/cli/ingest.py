@@ -16,7 +16,6 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, stoppable
 from hsimhash.cli.options import (
     READING,
-    Settings,
     create_index,
     exclusive_option,
     field_options,
@@ -40,6 +39,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
 from hsimhash.load.fitting import fitted_profile
+from hsimhash.settings import Settings
 from hsimhash.store import backend_of
 
 
@@ -188,7 +188,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, fit:
             is_stream = any(one.is_stream for one in inputs)
             why = "a stream cannot be read twice" if is_stream else "there are too few documents to learn from"
             say(f"word weights: those of general text, because {why}; the index keeps them")
-        if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
+        if "profile" not in settings.given and any(one.has_fingerprints for one in inputs):
             say(f"assuming that the fingerprints were made with profile {profile.name}; pass --profile if not")
     return _opened(settings, fit)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from hsimhash.cli.console import say
-from hsimhash.cli.options import Settings
 from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.errors import in_shell
 from hsimhash.files import naming
@@ -28,6 +27,7 @@ from hsimhash.inputs.fingerprint_format import Narrowing, words_in
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
 from hsimhash.inputs.records import content_of, json_object, signature_of
 from hsimhash.rowkey import check_doc_id
+from hsimhash.settings import Settings
 
 BATCH_LINES = 1_000
 

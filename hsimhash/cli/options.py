@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -28,15 +27,10 @@ from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
+from hsimhash.settings import Loaded, Settings, address_in, load
 from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 from hsimhash.store.urls import EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Loaded
-    from hsimhash.settings import Settings as Settings
-else:
-    Settings = object  # a name for annotations: importing pydantic would double the time that --help takes
 
 Function = Callable[..., object]
 _OLD_DISTANCE, _OLD_EXCLUSIVE = "old_max_distance", "old_exclusive"
@@ -220,8 +214,6 @@ def metrics_option(command: Function) -> Function:
     def run(*, metrics_port: str | None, **given: object) -> object:
         if metrics_port is None:
             return command(**given)
-        from hsimhash.settings import address_in
-
         try:
             host, port = address_in(metrics_port if ":" in metrics_port else f"127.0.0.1:{metrics_port}")
         except ValueError as error:
@@ -283,32 +275,29 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
         Profile.named(profile)
     except ValueError as error:
         raise click.UsageError(f"--field: {in_shell(error)}") from error
-    return settings.model_copy(update={"profile": profile})
+    return replace(settings, profile=profile, given=settings.given | {"profile"})
 
 
 def _with_features(settings: Settings, features_field: str | None) -> Settings:
     """Return settings that read features from a field. Without --profile, they use the default profile for features."""
     if features_field is None:
         return settings
-    name = settings.profile if "profile" in settings.model_fields_set else FEATURES_PROFILE
+    name = settings.profile if "profile" in settings.given else FEATURES_PROFILE
     if Profile.named(name).tokens != "features":
         raise click.UsageError(
             f"profile {name} is for texts: --features-field needs a profile such as {FEATURES_PROFILE}"
         )
-    values = settings.model_dump() | {"profile": name, "text_field": features_field}
-    return type(settings).model_construct(settings.model_fields_set | {"text_field"}, **values)
+    return replace(settings, profile=name, text_field=features_field, given=settings.given | {"text_field"})
 
 
 def load_settings(flags: dict[str, object]) -> Loaded:
     """Load the settings for this invocation. A flag is None if it was not passed."""
-    from hsimhash import settings
-
     context = click.get_current_context()
     given = {key: str(value) for key, value in flags.items() if value is not None}
     if "max_distance" in flags and _OLD_DISTANCE in context.meta:
         given.setdefault("max_distance", str(context.meta[_OLD_DISTANCE]))
     try:
-        loaded = settings.load(given, os.environ, context.find_root().params.get("config"))
+        loaded = load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(in_shell(error)) from error
     for warning in loaded.warnings:
@@ -325,8 +314,7 @@ def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Set
     say(f"{old} now {name}={value} in the URL of the index; the next release will not accept the old form")
     if name not in backend_of(settings.store).options:
         return settings
-    values = settings.model_dump() | {"store": with_options(settings.store, {name: value})}
-    return type(settings).model_construct(settings.model_fields_set, **values)
+    return replace(settings, store=with_options(settings.store, {name: value}))
 
 
 def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
@@ -337,20 +325,15 @@ def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
         is_job: Whether the command may run for minutes. If so, it waits longer for a cluster that lost a server, and
             does not log slow batches of queries.
     """
-    asked = settings.model_fields_set
+    asked = settings.given
     return opened_index(
         settings.store,
-        Opening(JOB_DEADLINE_S if is_job else DEADLINE_S, password_of(settings)),
+        Opening(JOB_DEADLINE_S if is_job else DEADLINE_S, settings.redis_password),
         layout=settings.layout if "layout" in asked else None,
         profile=settings.profile if "profile" in asked else None,
         slow_s=None if is_job else settings.slow_query_s,
         takes_any_rarity=True,
     )
-
-
-def password_of(settings: Settings) -> str | None:
-    """Return the password for a store on Redis, or None. It is never sent to another server."""
-    return None if settings.redis_password is None else settings.redis_password.get_secret_value()
 
 
 def stored(index: HSimIndex, doc_id: str) -> Document:
@@ -372,7 +355,7 @@ def create_index(settings: Settings, ttl_s: int | None = None, profile: Profile 
         layout=settings.layout,
         profile=profile,
         distance=settings.max_distance,
-        password=password_of(settings),
+        password=settings.redis_password,
         ttl_s=ttl_s,
     ) as index:
         say(f"created {settings.store} {how_made(index.store.record)}")
@@ -390,7 +373,7 @@ def wanted_record(settings: Settings, distance: int | None) -> Record:
     """Return the record that the settings require. An existing index may differ in settings that were not passed."""
     layout = None if settings.layout is None else Layout.parse(settings.layout)
     record = new_record(settings.store, Profile.named(settings.profile).to_json(), layout=layout, distance=distance)
-    assumed = record.assumed if "profile" in settings.model_fields_set else record.assumed | {"profile"}
+    assumed = record.assumed if "profile" in settings.given else record.assumed | {"profile"}
     return replace(record, assumed=assumed)
 
 
@@ -402,7 +385,7 @@ def warn_of(profile: Profile) -> None:
 
 def opening_of(settings: Settings) -> Opening:
     """Return the options for opening an index with these settings."""
-    return Opening(password=password_of(settings))
+    return Opening(password=settings.redis_password)
 
 
 def refuse_flags(url: str, *given: str) -> None:
@@ -454,8 +437,8 @@ def reading_of(
 
 
 def _profile_for(settings: Settings, index_url: str | None) -> Profile:
-    if index_url is not None and "profile" not in settings.model_fields_set:
-        with suppress(IndexNotFoundError), HSimIndex.open(index_url, password=password_of(settings)) as index:
+    if index_url is not None and "profile" not in settings.given:
+        with suppress(IndexNotFoundError), HSimIndex.open(index_url, password=settings.redis_password) as index:
             return index.profile
     return Profile.named(settings.profile)
 

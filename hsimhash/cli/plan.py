@@ -11,11 +11,12 @@ import click
 from hsimhash.cli.console import print_json, print_line, print_table, say, size
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
+from hsimhash.cli.options import json_option, read_sample, with_settings
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.errors import in_shell, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
+from hsimhash.settings import Settings
 from hsimhash.store import backend_of, backends
 from hsimhash.store.urls import masked
 

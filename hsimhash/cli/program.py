@@ -6,12 +6,12 @@ import importlib
 import io
 import sys
 import traceback
-from importlib.metadata import version
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
+from hsimhash import __version__
 from hsimhash.cli.console import log_to_stderr, print_line, send
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.help import help_command
@@ -147,7 +147,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
         return
     from hsimhash.native_package import signer_name
 
-    print_line(f"hsimhash, version {version('hsimhash')}")
+    print_line(f"hsimhash, version {__version__}")
     print_line(f"texts are signed by {signer_name()}")
     send()
     context.exit()

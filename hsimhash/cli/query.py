@@ -13,10 +13,11 @@ from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines, Request, requested_signatures
-from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
+from hsimhash.cli.options import json_option, open_index, stored, utf8, with_settings
 from hsimhash.errors import plural
 from hsimhash.fingerprint import Signature, format_fingerprint
 from hsimhash.index import HSimIndex
+from hsimhash.settings import Settings
 from hsimhash.store.base import Match
 
 _SHORT_CHARACTERS, _FEW_FEATURES = 200, 5  # shorter texts with fewer features get a note

@@ -13,13 +13,14 @@ from hsimhash.cli.console import say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, stoppable
-from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, refuse_flags, with_settings
+from hsimhash.cli.options import how_made, metrics_option, open_index, refuse_flags, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import HsimhashError, IndexExistsError, plural
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.layout import Layout
 from hsimhash.load import default_job, relayout
 from hsimhash.load.job import unfinished_jobs
+from hsimhash.settings import Settings
 from hsimhash.store import Opening, backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.urls import EXCLUSIVE, with_options

@@ -18,12 +18,13 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.input_lines import Lines
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option, walks_ranges
-from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
+from hsimhash.cli.options import confirm, json_option, open_index, utf8, with_settings, yes_option
 from hsimhash.durations import milliseconds_of, seconds_in
 from hsimhash.errors import plural
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.load import default_job
+from hsimhash.settings import Settings
 from hsimhash.store import capable
 from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S

@@ -20,11 +20,11 @@ from hsimhash import metrics
 from hsimhash.cli.console import log_to_stderr, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
+from hsimhash.cli.options import open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.extras import install_command
 from hsimhash.processes import end_with_parent
-from hsimhash.settings import address_in, host_names, web_origins
+from hsimhash.settings import Settings, address_in, host_names, web_origins
 
 try:
     from starlette.types import ASGIApp

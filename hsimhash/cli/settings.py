@@ -35,7 +35,7 @@ def show(as_json: bool, **flags: object) -> None:
     Pass flags of other commands to see what they change.
     """
     loaded = load_settings(flags)
-    rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings.model_dump(mode="json").items()]
+    rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings.shown().items()]
     if as_json:
         print_json({key: {"value": value, "source": source} for key, value, source in rows})
         return

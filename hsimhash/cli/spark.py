@@ -19,15 +19,7 @@ from hsimhash.cli.console import print_json, say, watching
 from hsimhash.cli.dedup import clusters_options, pairs_option
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Group
-from hsimhash.cli.options import (
-    Function,
-    Settings,
-    first_seen_field_option,
-    fit_option,
-    open_index,
-    utf8,
-    with_settings,
-)
+from hsimhash.cli.options import Function, first_seen_field_option, fit_option, open_index, utf8, with_settings
 from hsimhash.cli.stage_options import (
     check_on_hbase,
     first_load_option,
@@ -45,6 +37,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.rarity import learnt_json
 from hsimhash.pairs.keep_policies import Policy
 from hsimhash.progress import UNWATCHED, Observer, Progress
+from hsimhash.settings import Settings
 from hsimhash.store import StageOptions
 
 _missing: ImportError | None = None

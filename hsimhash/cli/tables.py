@@ -13,7 +13,6 @@ from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
-    Settings,
     confirm,
     create_index,
     how_made,
@@ -31,6 +30,7 @@ from hsimhash.durations import duration_in_words, seconds_in
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
+from hsimhash.settings import Settings
 from hsimhash.store import Record, backend_of, open_store
 from hsimhash.store.capabilities import HasTable
 from hsimhash.store.hbase.gateway.address import Address
@@ -179,7 +179,7 @@ def _given_flags(settings: Settings) -> list[str]:
     return [
         parameter.opts[0]
         for parameter in context.command.params
-        if parameter.name not in type(settings).model_fields
+        if not hasattr(settings, parameter.name or "")
         and context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
     ]
 

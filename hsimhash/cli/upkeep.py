@@ -21,7 +21,6 @@ from hsimhash.cli.jobs import (
     walks_ranges,
 )
 from hsimhash.cli.options import (
-    Settings,
     json_option,
     metrics_option,
     open_index,
@@ -32,6 +31,7 @@ from hsimhash.cli.options import (
 )
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
+from hsimhash.settings import Settings
 from hsimhash.store import CheckReport, backend_of, capable
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
 from hsimhash.store.urls import holds_password

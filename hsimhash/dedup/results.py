@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
 
+from hsimhash import __version__
 from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.grouping import pairs_found_by
 from hsimhash.dedup.options import DedupOptions, shown_path
@@ -205,7 +205,7 @@ class Results:
             **learnt_json(self.profile.learnt),
             "against": self.url,
             "options": self.options.to_json(),
-            "versions": {name: version(name) for name in ("hsimhash", "numpy")},
+            "versions": {"hsimhash": __version__, "numpy": np.__version__},
             "run": {"seconds": seconds, "workers": workers, "memory_bytes": self.options.memory_bytes},
         }
         with (folder / STATS).open("x", encoding="utf-8") as file:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from hsimhash import __version__
 from hsimhash.cover import most_distance
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.vote import SCALE
@@ -49,7 +49,7 @@ def openapi(calls: Sequence[PostCall], index: HSimIndex, *, has_token: bool, has
     components: dict[str, object] = {"schemas": _for_index(schemas["$defs"], index)}
     page: dict[str, object] = {
         "openapi": "3.1.0",
-        "info": {"title": "hsimhash", "version": version("hsimhash"), "description": _DESCRIPTION},
+        "info": {"title": "hsimhash", "version": __version__, "description": _DESCRIPTION},
         "paths": {
             **{f"/{call.name}": {"post": _post(call)} for call in calls},
             **_looks(),

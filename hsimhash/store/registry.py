@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.layout import Layout
@@ -20,6 +19,9 @@ from hsimhash.store.backend import Backend, Opening
 from hsimhash.store.base import Record, Store
 from hsimhash.store.capabilities import TITLES
 from hsimhash.store.urls import masked, url_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 Capability = TypeVar("Capability")
 _log = logging.getLogger("hsimhash.store")
@@ -42,11 +44,18 @@ def _own_backend(scheme: str) -> Backend:
     return found
 
 
+def _others() -> EntryPoints:
+    """Return the stores of other packages."""
+    from importlib.metadata import entry_points  # imported here because it takes 25 ms
+
+    return entry_points(group=GROUP)
+
+
 @cache
 def _backend_of_scheme(scheme: str) -> Backend | None:
     if scheme in _MODULES:
         return _own_backend(scheme)
-    found = [one for one in entry_points(group=GROUP) if one.name == scheme]
+    found = [one for one in _others() if one.name == scheme]
     if not found:
         return None
     try:
@@ -67,7 +76,7 @@ def backends() -> Mapping[str, Backend]:
     Backends from other packages come last. If one cannot be imported, it is left out and a warning is logged.
     """
     found = [_own_backend(schemes[0]) for schemes in _OWN.values()]
-    for scheme in sorted(one.name for one in entry_points(group=GROUP)):
+    for scheme in sorted(one.name for one in _others()):
         try:
             backend = _backend_of_scheme(scheme)
         except HsimhashError as error:
@@ -114,7 +123,7 @@ def _expected(url: str) -> str:
     urls = ", ".join(backend.example for backend in backends().values())
     usual = f"use a folder's path (./pages, /data/pages), {urls} or memory://name"
     scheme, colon, _ = url.partition("://")
-    schemes = [*_MODULES, *(one.name for one in entry_points(group=GROUP))]
+    schemes = [*_MODULES, *(one.name for one in _others())]
     near = get_close_matches(scheme.lower(), schemes, n=1, cutoff=0.7) if colon else []
     return f"did you mean {near[0]}://? Otherwise, {usual}" if near else usual
 

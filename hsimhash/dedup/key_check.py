@@ -69,7 +69,7 @@ class TextCheck:
             return np.zeros(len(dropped), np.bool_)
         with output_errors(self._folder):
             found = self._shingles.too_few(dropped, kept)
-        self._refused = np.union1d(self._refused, pair_words(dropped[found], kept[found]))
+        self._refused = sorted_distinct(np.concatenate([self._refused, pair_words(dropped[found], kept[found])]))
         return found
 
     def looked(self, dropped: Int64s, kept: Int64s) -> Looked:

@@ -8,6 +8,7 @@ microseconds per document, for any distance and distribution of fingerprints.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,11 +41,13 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.signature import are_alike
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
+from hsimhash.pairs.search import in_order
 
 BEYOND_BITS = 3
 ROWS = 2_000  # minimum number of fingerprints to sample
 CELLS = 100_000_000  # number of comparisons up to which more fingerprints are sampled
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # size of a tile, which fits into the processor's cache
+ROWS_TOGETHER = 128  # rows that a thread compares with all values
 HITS = 2_000_000  # number of pairs after which sampling stops; a fingerprint in a crowd has many pairs
 FEW_HITS = 1 << 14  # number of pairs that hardly affects the time
 HELD = 1_000  # maximum number of pairs to keep per distance; the report shows some of them
@@ -350,7 +353,13 @@ def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -
 
 
 def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
-    """Yield pairs of a row and any value whose distance is in (least, most], in blocks of at least `FEW_HITS` pairs."""
+    """Yield pairs of a row and any value whose distance is in (least, most], in blocks, in the order of the rows."""
+    parts = np.array_split(rows, -(-len(rows) // ROWS_TOGETHER))
+    return in_order((_near_part(values, part, least, most) for part in parts), min(os.cpu_count() or 1, len(parts)))
+
+
+def _near_part(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
+    """Yield what `_near` yields, in blocks of at least `FEW_HITS` pairs."""
     met, count = list[PairBlock](), 0
     for start in range(0, len(rows), ROWS_AT_ONCE):
         some = rows[start : start + ROWS_AT_ONCE]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in, sorted_distinct
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS
 
 LEAST_SHARED = 0.5  # minimum share of a dropped text's distinct shingles that the kept text must contain
@@ -49,7 +49,8 @@ class SharedShingles:
 
         The value is False if a text is not available, or if the dropped text does not have shingles.
         """
-        self._add(np.setdiff1d(np.concatenate([dropped, kept]), self._asked))
+        numbers = sorted_distinct(np.concatenate([dropped, kept]))
+        self._add(numbers[~are_in(numbers, self._asked)])
         found = np.zeros(len(dropped), np.bool_)
         number, others = -1, np.empty(0, np.uint64)
         for place in np.argsort(kept, kind="stable").tolist():
@@ -65,7 +66,7 @@ class SharedShingles:
     def _add(self, numbers: Int64s) -> None:
         if not len(numbers):
             return
-        self._asked = np.union1d(self._asked, numbers)
+        self._asked = np.sort(np.concatenate([self._asked, numbers]))
         self._file.seek(0, os.SEEK_END)
         for batch in _batches(self._read(numbers)):
             for (number, _), shingles in zip(batch, self._profile.shingles([text for _, text in batch]), strict=True):

@@ -46,7 +46,7 @@ from hsimhash.pairs.search import in_order
 BEYOND_BITS = 3
 ROWS = 2_000  # minimum number of fingerprints to sample
 CELLS = 100_000_000  # number of comparisons up to which more fingerprints are sampled
-ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # size of a tile, which fits into the processor's cache
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 14  # size of a tile, which fits into the cache of a core
 ROWS_TOGETHER = 128  # rows that a thread compares with all values
 HITS = 2_000_000  # number of pairs after which sampling stops; a fingerprint in a crowd has many pairs
 FEW_HITS = 1 << 14  # number of pairs that hardly affects the time

@@ -33,7 +33,6 @@ from hsimhash.inputs.pages import Content, content_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
-_ESCAPE = b"\\u"  # in JSON
 _MISSING = object()
 _DECODER = json.JSONDecoder()
 _BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # where a tab separates fields, a line with only a tab is an error
@@ -268,12 +267,12 @@ class RecordReader:
         words = words_in(objects, self._fingerprint_field or "")
         note = self._narrowing.take(words) if self._narrowing.is_open else ""
 
-        def take(number: int, data: bytes) -> None:
+        def take(number: int, _: bytes) -> None:
             record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
             named = self._doc_id(record)
-            content, is_page = self._content(record, is_escaped=_ESCAPE in data)
+            content, is_page = self._content(record)
             doc_id = numbered_id(self._input, number) if named is None else named
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
             found.numbered += named is None
@@ -297,10 +296,10 @@ class RecordReader:
         value = field_value(record, name) if is_asked else value_at(record, name)
         return None if value is None and not is_asked else doc_id_of(value, name)
 
-    def _content(self, record: Mapping[str, object], *, is_escaped: bool) -> tuple[str | Signature, bool]:
-        """Return the text or the signature of a record, and whether it is a page; see `text_of`."""
+    def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
+        """Return the text or the signature of a record, and whether it is a page."""
         if self._fingerprint_field is None:
-            return _content_in(record, self._options, is_escaped=is_escaped)
+            return _content_in(record, self._options)
         formats, reads_signatures = self._narrowing.formats, self._reads_signatures
         return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures), False
 
@@ -379,19 +378,14 @@ def content_of(record: Mapping[str, object], options: InputOptions) -> str:
     return text_of_page(content.text, options) if content.is_page else content.text
 
 
-def _content_in(record: Mapping[str, object], options: InputOptions, *, is_escaped: bool = True) -> Content:
+def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
     """Return the text or the page in a record; raise `ValueError` if it has neither."""
-    text = written_content(record, options, is_escaped=is_escaped)
+    text = written_content(record, options)
     return Content(text) if options.has_features else content_in(text, options.extract, has_fields=bool(options.fields))
 
 
-def written_content(record: Mapping[str, object], options: InputOptions, *, is_escaped: bool = True) -> str:
+def written_content(record: Mapping[str, object], options: InputOptions) -> str:
     """Return a record's text, which may be a page, its fields joined into one text, or its features as JSON.
-
-    Args:
-        record: The record.
-        options: How to read it.
-        is_escaped: As for `text_of`.
 
     Raises:
         ValueError: The record does not have content.
@@ -401,9 +395,7 @@ def written_content(record: Mapping[str, object], options: InputOptions, *, is_e
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")
         return join_fields(_field_text(value_at(record, name), name) for name in options.fields)
     value = field_value(record, options.text_field)
-    if options.has_features:
-        return features_text(value, options.text_field)
-    return text_of(value, options.text_field, is_escaped=is_escaped)
+    return features_text(value, options.text_field) if options.has_features else text_of(value, options.text_field)
 
 
 def _field_text(value: object, field: str) -> str:

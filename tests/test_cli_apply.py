@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,28 @@ def test_what_is_read_is_not_written_over(
     assert f"{name} is an input; choose another file" in refused.stderr.decode()
     assert Path(name).read_bytes() == before
     assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_file_that_was_modified_after_dedup_began_is_kept(out: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "notes").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text("The harbour ferry does not run on Sunday because divers look at the moorings.\n")
+    assert run("dedup", str(folder), "--out", str(out)).exit_code == 0
+    (changed := folder / "b.txt").write_text("Something else entirely, which nobody has read before.\n")
+    began_ms = json.loads((out / "stats.json").read_text())["run"]["began_ms"]
+    os.utime(changed, ns=((began_ms + 1) * 1_000_000,) * 2)
+    kept, dropped = (run("apply", str(folder), "--from", str(out), *flags) for flags in ((), ("--dropped",)))
+    assert kept.stdout.split() == [f"{folder}/a.txt", f"{folder}/b.txt"]
+    assert dropped.stdout.split() == [f"{folder}/c.txt"]
+    for done in (kept, dropped):
+        assert done.exit_code == 0
+        assert f"kept 1 file that dedup dropped, modified since then: {changed}; run 'hsimhash dedup'" in done.stderr
+
+
+def test_a_file_of_records_that_was_modified_is_named(source: str, results: str) -> None:
+    assert "was modified after dedup began" not in run("apply", source, "--from", results).stderr
+    os.utime(source, (2_000_000_000, 2_000_000_000))
+    assert f"{source} was modified after dedup began, so the" in run("apply", source, "--from", results).stderr
 
 
 def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:

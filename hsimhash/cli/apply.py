@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hsimhash import dedup as steps
-from hsimhash.cli.closing_messages import apply_ending, unread
+from hsimhash.cli.closing_messages import apply_ending, changed, unread
 from hsimhash.cli.console import is_for_people, say
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -75,8 +75,8 @@ def apply_command(
     Pass the inputs of dedup again, in the same order. DIR records the options that dedup used to read them. If several
     records have the same id, apply writes only the first. Invalid records are left out, and the exit code is 7.
 
-    For a folder of texts, apply writes the paths of the files, one per line. It cannot copy tables and web archives
-    line by line; for these, use the ids in keep.txt instead.
+    For a folder of texts, apply writes the paths of the files, one per line. A file that was modified after dedup began
+    is kept. Tables and web archives cannot be copied line by line; for these, use the ids in keep.txt instead.
 
     With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
     cluster, and whether the record is kept (true or false). FILE appears only when it is complete.
@@ -138,6 +138,8 @@ def _report(count: Applied) -> None:
     say(f"wrote {plural(count.written, 'document')}, left out {count.left_out:,}")
     if count.repeated:
         say(f"left out {plural(count.repeated, 'record')} with a duplicate id")
+    if count.changed:
+        say(f"kept {changed(count)}")
     if count.missing:
         say(f"missing from the inputs: {plural(count.missing, 'document')} that dedup read")
     if count.rejected:

@@ -69,6 +69,8 @@ def apply_ending(count: Applied, out: str, reading: InputOptions, *, are_paths: 
         also = [(count.repeated, "record", "with a duplicate id"), (count.rejected, "invalid record", "")]
         told = (f"{plural(number, noun)} {why}".rstrip() for number, noun, why in also if number)
         print_line(f"Left out {' and '.join(told)}{unread(count)}.")
+    if count.changed:
+        print_line(f"Kept {changed(count)}.")
     if count.missing:
         print_line(f"Missing from the inputs: {plural(count.missing, 'document')} that dedup read.")
     if not are_paths:
@@ -80,10 +82,22 @@ def unread(count: Applied) -> str:
     """Return the end of a message about rejects: the files that apply left out because it could not read them."""
     if not count.unread:
         return ""
-    more = count.unread - len(count.unread_files)
-    names = ", ".join(map(shell_word, count.unread_files)) + (f" and {more:,} more" if more else "")
     others = ", including files" if count.unread < count.rejected else ""
+    names = _first_of(count.unread_files, count.unread)
     return f"{others}: {names}; see rejects.jsonl in the dedup results for the reasons"
+
+
+def changed(count: Applied) -> str:
+    """Return the end of a message about files that apply kept because they were modified."""
+    files = plural(count.changed, "file")
+    names = _first_of(count.changed_files, count.changed)
+    return f"{files} that dedup dropped, modified since then: {names}; run 'hsimhash dedup' again"
+
+
+def _first_of(files: Sequence[str], count: int) -> str:
+    """Return the names of the first files of `count`."""
+    more = count - len(files)
+    return ", ".join(map(shell_word, files)) + (f" and {more:,} more" if more else "")
 
 
 def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:

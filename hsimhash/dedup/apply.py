@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from hsimhash.dedup.options import reading_from, shown_path
 from hsimhash.dedup.outputs import DEDUP_AGAIN, DROP, KEEP, REJECTS, STATS, table_in
@@ -29,6 +29,7 @@ _REMEDY = Remedy(
     "pass the inputs that were given to 'hsimhash dedup', or run it again",
 )
 FILES_NAMED = 5  # maximum number of unread files to name
+_NEVER_MS = 1 << 63  # for results of older versions, which do not say when the dedup began
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats with one record per line
 
 
@@ -37,7 +38,8 @@ class Applied:
     """Numbers of records: written, left out because of `which`, rejected, and repeated.
 
     `missing` is the number of documents in the results that were not in the inputs. `unread` is the number of rejected
-    records that are whole files, and `unread_files` lists the first of these files.
+    records that are whole files, and `unread_files` lists the first of these files. `changed` and `changed_files` are
+    for files to drop that were modified after the dedup began; these are kept.
     """
 
     written: int = 0
@@ -47,6 +49,8 @@ class Applied:
     missing: int = 0
     unread: int = 0
     unread_files: list[str] = field(default_factory=list)
+    changed: int = 0
+    changed_files: list[str] = field(default_factory=list)
 
 
 def reading_of_run(folder: Path) -> InputOptions:
@@ -57,9 +61,7 @@ def reading_of_run(folder: Path) -> InputOptions:
         HsimhashError: Its stats.json cannot be read.
     """
     table_in(folder, "clusters")
-    path = folder / STATS
-    with _naming_damage(path):
-        stats = json.loads(path.read_text(encoding="utf-8"))
+    with _stats_of(folder) as stats:
         reading, found = reading_from(stats["options"]), stats.get("read_as", [])
         formats, written = ({one.get(name, "auto") for one in found} for name in ("format", "fingerprint_format"))
     if reading.format == "auto" and len(formats) == 1 and formats <= set(_LINES):  # stdin has no suffix
@@ -100,6 +102,8 @@ def apply(
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
     for one, name in zip(inputs, _names_in_run(folder, inputs), strict=True):
+        if one.kind != "files" and application.has_changed(one, one.name):
+            say(f"{one.name} was modified after dedup began, so the results may be out of date; run dedup again")
         for documents, lines in _records(one, reading):
             application.take_rejects(documents, one)
             if documents.note:
@@ -116,8 +120,8 @@ def apply(
 
 def _names_in_run(folder: Path, inputs: Sequence[Input]) -> list[str]:
     """Return the name that each input had in the dedup; the same files may now have other names or be piped."""
-    with _naming_damage(folder / STATS):
-        names = json.loads((folder / STATS).read_text(encoding="utf-8")).get("inputs", [])
+    with _stats_of(folder) as stats:
+        names = stats.get("inputs", [])
     return names if len(names) == len(inputs) else [shown_path(one.name) for one in inputs]
 
 
@@ -140,6 +144,8 @@ class _Application:
         self._folder = folder
         self._which = which
         self._first_reject = ""
+        with _stats_of(folder) as stats:
+            self._began_s = stats.get("run", {}).get("began_ms", _NEVER_MS) / 1000
         self.is_kept: dict[str, bool | None] = {}  # None: already seen in the inputs
         for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
             with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:
@@ -169,6 +175,19 @@ class _Application:
             self.count.unread += 1
             if len(self.count.unread_files) < FILES_NAMED:
                 self.count.unread_files.append(path)
+
+    def has_changed(self, one: Input, path: str) -> bool:
+        """Whether a file was modified after the dedup began."""
+        if one.is_stream or one.remote:
+            return False
+        with suppress(OSError):
+            return Path(path).stat().st_mtime > self._began_s
+        return False
+
+    def _keep_changed(self, path: str) -> None:
+        self.count.changed += 1
+        if len(self.count.changed_files) < FILES_NAMED:
+            self.count.changed_files.append(path)
 
     def end(self) -> None:
         """Count documents without a record; raise `ValueError` if no document has a record, to prevent any output."""
@@ -202,6 +221,9 @@ class _Application:
                     f"{where}: {doc_id!r:.200} is not in the results in {self._folder}: {such}; " + _REMEDY
                 )
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
+            if is_kept is False and one.kind == "files" and self.has_changed(one, one.path_of(doc_id)):
+                is_kept = True
+                self._keep_changed(one.path_of(doc_id))
             if is_kept is None:
                 self.count.repeated += 1
             elif self._which == "all":
@@ -223,6 +245,13 @@ def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
 
 def _marked_columns(line: bytes, cluster: str, is_kept: bool) -> bytes:
     return b"\t".join([line.removesuffix(b"\r"), cluster.encode(), b"true" if is_kept else b"false"])
+
+
+@contextmanager
+def _stats_of(folder: Path) -> Iterator[dict[str, Any]]:
+    """Provide the content of stats.json; if it is damaged, raise `HsimhashError`."""
+    with _naming_damage(folder / STATS):
+        yield json.loads((folder / STATS).read_text(encoding="utf-8"))
 
 
 @contextmanager

@@ -122,6 +122,7 @@ class _DedupRun:
     profile: Profile
     seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
+    _began_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
     def outcome(self) -> Outcome:
         options, held = self.options, HeldBatches(needed_fields(self.options.keep))
@@ -159,7 +160,7 @@ class _DedupRun:
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)
                 shown = results.write_report(self.folder, self.form, lambda: self._report("write"))
-            results.write_stats(self.folder, shown, self.seconds)
+            results.write_stats(self.folder, shown, {"began_ms": self._began_ms, "seconds": self.seconds})
 
     @contextmanager
     def _stage(self, stage: str) -> Iterator[None]:

@@ -184,7 +184,7 @@ class Results:
             *([("against", self.url)] if self.url else []),
         )
 
-    def write_stats(self, folder: Path, shown: Sequence[ShownPair], seconds: Mapping[str, float]) -> None:
+    def write_stats(self, folder: Path, shown: Sequence[ShownPair], run: Mapping[str, object]) -> None:
         """Write `stats.json`; values that may differ between runs are under `run`."""
         beyond = self.outcome.beyond
         workers = self.options.workers or usual_workers(self.inputs)
@@ -206,7 +206,7 @@ class Results:
             "against": self.url,
             "options": self.options.to_json(),
             "versions": {"hsimhash": __version__, "numpy": np.__version__},
-            "run": {"seconds": seconds, "workers": workers, "memory_bytes": self.options.memory_bytes},
+            "run": {**run, "workers": workers, "memory_bytes": self.options.memory_bytes},
         }
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)

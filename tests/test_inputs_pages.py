@@ -510,6 +510,36 @@ def test_no_structure_and_no_size_empties_a_page(name: str) -> None:
     assert first in " ".join(text_of_markup(page).split())
 
 
+MENU = '<nav><ul><li><a href="/">Home</a></li><li><a href="/shop">Shop and prices</a></li></ul></nav>'
+FOOTER = "<footer><p>Copyright 2026, all rights reserved, by Example Limited.</p></footer>"
+FRAMED = (
+    f"<!doctype html><html><head><title>t</title></head><body><header>Example</header>{MENU}{{}}{FOOTER}</body></html>"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ('<div id="app"></div>', ""),
+        ("<main></main><aside>Read next: shoes</aside>", ""),
+        ('<main><h1>Photo of a ferry</h1><img src="a.jpg"></main>', "Photo of a ferry"),
+        ("<h1>Red shoe</h1><p>Price: 39 euro. In stock.</p>", "Red shoe Price: 39 euro. In stock."),
+        (f"<h1>A title</h1><article><p>{TEXT}</p></article>", TEXT),
+    ],
+)
+def test_a_page_with_little_text_has_its_title_and_never_its_menu(body: str, text: str) -> None:
+    assert " ".join(text_of_page(FRAMED.format(body)).split()) == text
+
+
+def test_removing_many_menus_takes_linear_time() -> None:
+    page = FRAMED.format("<nav>menu</nav>x " * 10_000)
+    with PageTexts(InputOptions()) as texts:
+        (found,) = texts.submit([page]).result()
+    assert isinstance(found, str), found
+    assert "x x x" in found
+    assert "menu" not in found
+
+
 def test_of_a_page_that_is_very_long_all_visible_text_counts() -> None:
     menu = "<nav><ul><li>Home page</li></ul></nav>"
     for filler, has_menu in (("", False), ("words of a page " * (MAIN_TEXT_CHARACTERS // 16 + 1), True)):

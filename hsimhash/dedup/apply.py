@@ -145,7 +145,7 @@ class _Application:
         self._which = which
         self._first_reject = ""
         with _stats_of(folder) as stats:
-            self._began_s = stats.get("run", {}).get("began_ms", _NEVER_MS) / 1000
+            self._began_s: float = stats.get("run", {}).get("began_ms", _NEVER_MS) / 1000
         self.is_kept: dict[str, bool | None] = {}  # None: already seen in the inputs
         for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
             with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:

@@ -29,6 +29,8 @@ MAIN_TEXT_CHARACTERS = 4_000_000  # longest page whose main text is extracted; t
 _SNIFFED_CHARACTERS = 16 << 10
 _MOST_CONTROLS = 0.04  # share in a page; in random bytes it is .09
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
+_FRAME = ("nav", "menu", "header", "footer", "aside")  # elements that do not belong to a main text
+_SHORT_CHARACTERS = 100  # minimum length of a main text that is used without the title
 _NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # libxml2 errors after which parsing stops
 _FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
 _NOISE_BYTES = bytes(code for code in _FORBIDDEN_BYTES if code not in b"\v\f\x0e\x0f\x1b")  # terminals use the others
@@ -127,21 +129,40 @@ def prepare_main_texts() -> None:
 
 
 def _text_of_page(page: str, extract: str) -> str:
-    main_text = "" if extract == "none" or len(page) > MAIN_TEXT_CHARACTERS else _main_text(page)
-    return (main_text or text_of_markup(page)).replace(FIELD_SEPARATOR, " ")
+    main_text = None if extract == "none" or len(page) > MAIN_TEXT_CHARACTERS else _main_text(page)
+    return (text_of_markup(page) if main_text is None else main_text).replace(FIELD_SEPARATOR, " ")
 
 
-def _main_text(page: str) -> str:
-    """Return the main text of a page; empty if the library finds none or cannot read the page."""
+def _main_text(page: str) -> str | None:
+    """Return the main text of a page, or None if the library cannot read the page.
+
+    A short main text includes the title. If there is no main text, return all text outside menus and the like.
+    Otherwise, pages that share only a menu, or differ only in their titles, would have the same text.
+    """
     trafilatura = needed(*_LIBRARY)
     main_text = partial(trafilatura.extract, include_comments=False, prune_xpath=_TITLE)
     data = _readable(page)
-    try:  # exclude doubtful parts, unless nothing remains without them
-        return str(main_text(_tree(data), favor_precision=True) or main_text(_tree(data)) or "")
+    try:
+        if found := main_text(_tree(data), favor_precision=True):
+            is_short = len(found) < _SHORT_CHARACTERS
+            return "\n".join([*(one.text_content().strip() for one in _tree(data).xpath(_TITLE) if is_short), found])
+        tree = _without_frame(_tree(data))
+        found = main_text(tree)  # includes doubtful parts
+        return found if found and len(found) >= _SHORT_CHARACTERS else text_of_markup(_html_of(tree))
     except MemoryError:
         raise
     except Exception:  # the library cannot handle every page; the caller falls back to all visible text
-        return ""
+        return None
+
+
+def _without_frame(tree: Any) -> Any:
+    """Remove menus, headers, footers and side bars from the tree of a page."""
+    needed("lxml.etree", *_LIBRARY[1:]).strip_elements(tree, *_FRAME, with_tail=False)
+    return tree
+
+
+def _html_of(tree: Any) -> str:
+    return str(needed("lxml.etree", *_LIBRARY[1:]).tostring(tree, encoding="unicode", method="html"))
 
 
 def _tree(data: bytes) -> Any:

@@ -127,7 +127,7 @@ def test_every_command_reads_the_same_folders(
         Path(folder, "a.txt").write_text(text_of(1))
         Path(folder, "b.txt").write_text(text_of(1, 12))
         Path(folder, "r.jsonl").write_text(json.dumps({"text": text_of(1)}) + "\n")
-    before = deduplicated(*folders, "--out", "dup", "--distance", "14")
+    before = deduplicated(*folders, "--out", "dup", "--distance", "14", "--profile", "auto-1")
     *others, apply = page(Path("dup")).commands
     pasted(apply)
     assert "mixed/a.txt\n" in Path("kept.txt").read_text()
@@ -140,7 +140,7 @@ def test_every_command_reads_the_same_folders(
 @pytest.mark.parametrize("profile", ["auto-1", "auto-2:fields=title^3+body", "auto-3:fields=title^3+body"])
 def test_a_pasted_command_has_every_option_of_the_run(profile: str, tmp_path: Path) -> None:
     names = ("a b'c.jsonl", "$(echo x).jsonl", '中文 "1".jsonl')
-    texts = {f"{number}/{copy}": text_of(number, copy) for number in range(4) for copy in (0, 4)}
+    texts = {f"{number}/{copy}": text_of(number, copy) for number in range(4) for copy in (0, 4, 14, 24)}
     for at, name in enumerate(names):
         lines = [{"url": f"{at}/{doc_id}", "title": text, "body": text} for doc_id, text in texts.items()]
         (tmp_path / name).write_text("\n".join(map(json.dumps, lines)) + "\n")
@@ -220,6 +220,23 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     assert "does not store the user, password or query of a URL" in found.text
 
 
+def test_pairs_that_share_a_key_are_left_out_by_a_profile_without_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names, words = "Brandywine Lighthouse keeper Amsel Torvik. " * 4, [f"word{number}" for number in range(120)]
+    texts = {"a": names + " ".join(words), "b": names + " ".join([*words[:90], *WORDS, *WORDS])}
+    before = deduplicated(written(Path("in.jsonl"), texts).name, "--out", "dup")
+    assert (before["by_distance"], before["by_key"]) == (0, 1)
+    *_, without_keys, apply = page(Path("dup")).commands
+    assert "Without keys, 1 pair farther apart than 6 bits is left out." in page(Path("dup")).text
+    assert not any("--distance 3" in command for command in page(Path("dup")).commands)
+    pasted(without_keys)
+    after = stats(Path("dup"))
+    assert (after["pairs"], after["profile"]) == (0, "auto-3:key=off")
+    assert apply.startswith("hsimhash apply")
+
+
 def test_a_folder_of_texts_has_a_command_that_lists_the_files_to_keep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +247,7 @@ def test_a_folder_of_texts_has_a_command_that_lists_the_files_to_keep(
     deduplicated("notes", "--out", "dup")
     (apply,) = page(Path("dup")).commands
     pasted(apply)
-    assert Path("kept-files.txt").read_text().split() == ["notes/1.txt"]
+    assert Path("kept.txt").read_text().split() == ["notes/1.txt"]
 
 
 def test_of_a_table_the_page_names_the_lists_of_ids(tmp_path: Path) -> None:

@@ -58,9 +58,10 @@ DATA = ReportData(
     clusters=(CLUSTER,),
     listed=(CLUSTER,),
     clusters_file="clusters.jsonl",
+    left_out=2_300,
     commands=DedupCommands(
-        more=Retry(6, "hsimhash dedup crawl.jsonl --out dup --distance 6 --overwrite"),
-        fewer=Retry(1, "hsimhash dedup crawl.jsonl --out dup --distance 1 --overwrite"),
+        more=Retry(6, "hsimhash dedup crawl.jsonl --out dup --distance 6 --overwrite", "--distance 6"),
+        fewer=Retry(1, "hsimhash dedup crawl.jsonl --out dup --distance 1 --overwrite", "--distance 1"),
         apply="hsimhash apply crawl.jsonl --from dup --out kept.jsonl",
     ),
 )
@@ -164,7 +165,7 @@ def hostile_data(text: str) -> ReportData:
         listed=(cluster,),
         clusters_file=text,
         texts_missing=text,
-        commands=DedupCommands(Retry(3, text), None, text),
+        commands=DedupCommands(Retry(3, text, text), None, None, text),
     )
 
 
@@ -319,12 +320,13 @@ def test_what_another_distance_would_change_is_said_with_the_command_to_paste() 
 
 
 def test_a_distance_that_changes_nothing_is_not_offered() -> None:
-    page = page_of(distances=(Distance(0, 10), Distance(1, 5), Distance(2, 0), Distance(3, 0, is_within=False)))
+    distances = Distance(0, 10), Distance(1, 5), Distance(2, 0), Distance(3, 0, is_within=False)
+    page = page_of(distances=distances, left_out=0)
     assert page.commands == [DATA.commands.apply]
 
 
 def test_a_command_that_cannot_be_pasted_is_described() -> None:
-    page = page_of(commands=DedupCommands(Retry(6, ""), Retry(1, "")))
+    page = page_of(commands=DedupCommands(Retry(6, "", "--distance 6"), Retry(1, "", "--distance 1")))
     assert page.commands == []
     text = page.text
     assert "Run your command again with --distance 6 --overwrite ." in text
@@ -375,8 +377,8 @@ def same_words(doc_id: str = "copy") -> ReportCluster:
 
 def test_exact_copies_come_last_and_show_their_text_once() -> None:
     page = page_of(clusters=(CLUSTER, same_words()), distances=())
-    assert page.all_of("h2")[:2] == ["Least similar clusters", "Exact copies"]
-    before, _, after = page.text.partition(" Exact copies In this cluster")
+    assert page.all_of("h2")[:2] == ["Least similar clusters", "Clusters with the same words"]
+    before, _, after = page.text.partition(" Clusters with the same words In this cluster")
     assert "en-tram /edit" in before
     assert "copy" not in before.partition("Next steps Details ")[2]
     assert after.count("The tram.") == 1

@@ -1,4 +1,4 @@
-"""Build the commands that the report suggests: the same run with a different distance, and `apply`."""
+"""Build the commands that the report suggests: the same run with a different distance or without keys, and `apply`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from pathlib import Path
 from hsimhash.cover import MOST_DISTANCE
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.report import DedupCommands, Retry
-from hsimhash.dedup.summary import BEYOND_BITS
+from hsimhash.dedup.summary import BEYOND_BITS, smaller_distance
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
+from hsimhash.fingerprint.profile_grammar import with_option
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import Input
 
 COMMAND_CHARS = 4_000  # longest command that is suggested; nobody reads a longer one before running it
 
-_KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  # what `apply` can copy
+_KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept.txt"}  # what `apply` can copy
 
 
 def next_commands(
@@ -24,18 +25,21 @@ def next_commands(
 ) -> DedupCommands:
     """Return the commands to run next: with the index at `url` or, if that is None, with the profile."""
     bits, names = options.max_distance, _names(inputs)
-    more, fewer = min(bits + BEYOND_BITS, MOST_DISTANCE), bits // 2
+    more, fewer = min(bits + BEYOND_BITS, MOST_DISTANCE), smaller_distance(bits)
     is_known = names is not None and (url is not None or _can_be_named(profile))
 
-    def retry(distance: int) -> Retry:
+    def retry(distance: int, profile: str = profile) -> Retry:
         words = ["hsimhash", "dedup", *(names or ()), "--out", str(out), "--distance", str(distance)]
-        words += ["--against", url] if url else ["--profile", profile] if profile != DEFAULT_PROFILE else []
-        words += [*options.reading.flags, *_option_words(options), "--overwrite"]
-        return Retry(distance, _pasteable(words) if is_known else "")
+        made_by = ["--against", url] if url else ["--profile", profile] if profile != DEFAULT_PROFILE else []
+        words += [*made_by, *options.reading.flags, *_option_words(options), "--overwrite"]
+        change = f"--distance {distance}" if distance != bits else shlex.join(made_by)
+        return Retry(distance, _pasteable(words) if is_known else "", change)
 
+    has_keys = is_known and url is None and Profile.named(profile).key is not None
     return DedupCommands(
         more=retry(more) if more > bits else None,
         fewer=retry(fewer) if fewer < bits else None,
+        without_keys=retry(bits, with_option(profile, "key=off")) if has_keys else None,
         apply=_pasteable(_apply_words(inputs, out)),
         has_short_url=any(one.remote is not None and one.remote.url != one.name for one in inputs),
     )

@@ -79,6 +79,19 @@ class ShownPair:
         return mine is not None and others is not None and mine.passages == others.passages
 
 
+def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
+    """Return the pairs of a cluster that show something new, least similar first.
+
+    Equal texts are shown only if the cluster has no other pair. The same change in two documents is shown once.
+    """
+    told: list[ShownPair] = []
+    for pair in sorted(pairs, key=lambda one: 1.0 if one.equal_words is None else one.equal_words):
+        is_equal = pair.equal_words == 1
+        if not told or not (is_equal or any(pair.has_changes_of(one) for one in told)):
+            told.append(pair)
+    return tuple(told)
+
+
 @dataclass(frozen=True, slots=True)
 class ReportCluster:
     """A cluster of two or more documents; `members` are up to MEMBERS_LISTED dropped documents, least similar first."""
@@ -87,13 +100,18 @@ class ReportCluster:
     size: int  # number of documents, including the kept one
     diameter: int  # greatest distance between two of them, in bits
     members: tuple[tuple[str, int], ...] = ()  # (id, distance to the kept document)
-    pairs: tuple[ShownPair, ...] = ()  # the kept document with each of the first members, least similar first
+    pairs: tuple[ShownPair, ...] = ()  # the kept document with each of the first members
     first_line: str = ""  # first line of the kept document's text, if available
 
     @property
     def equal_words(self) -> float | None:
         """The smallest share of equal words among the pairs; None if no texts were compared."""
         return min((share for pair in self.pairs if (share := pair.equal_words) is not None), default=None)
+
+    @property
+    def telling_pairs(self) -> tuple[ShownPair, ...]:
+        """The pairs that show something new; see `telling_pairs`."""
+        return telling_pairs(self.pairs)
 
     @property
     def share_by_id(self) -> dict[str, float]:
@@ -113,10 +131,11 @@ class Distance:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The same run with a different distance."""
+    """The same run with a different distance, or without keys."""
 
     bits: int
     command: str  # shell command; empty if it cannot be pasted
+    change: str  # the options that differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +144,7 @@ class DedupCommands:
 
     more: Retry | None = None  # finds more pairs; None if there is no greater distance
     fewer: Retry | None = None
+    without_keys: Retry | None = None  # None if the profile cannot be changed, or does not make keys
     apply: str = ""  # writes the kept documents; empty if `apply` cannot copy these inputs
     has_short_url: bool = False  # whether the commands omit part of a URL because it may be secret
 
@@ -221,6 +241,7 @@ class ReportData:
     listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, largest first
     clusters_file: str = "the clusters table"  # file with all clusters
     keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
+    left_out: int = 0  # number of pairs that the smaller distance in `commands` would leave out
     texts_missing: str = ""  # why some texts are not available, in sentences; empty if all are available
     commands: DedupCommands = DedupCommands()
 

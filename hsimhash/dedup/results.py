@@ -161,6 +161,7 @@ class Results:
                 distances=distances,
                 sampled=(outcome.beyond.sampled, outcome.beyond.distinct),
                 keyed=keyed,
+                left_out=outcome.left_out,
                 notices=outcome.notices,
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),

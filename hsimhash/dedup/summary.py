@@ -41,6 +41,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.signature import are_alike
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
+from hsimhash.pairs.pair_blocks import PAIRS_AT_ONCE
 from hsimhash.pairs.search import in_order
 
 BEYOND_BITS = 3
@@ -222,7 +223,7 @@ class Outcome:
             kept = int(self._clusters.kept[at])
             pairs = [self._pair(kept, *one, texts) for one in zip(members[:DIFFS_SHOWN], bits, strict=False)]
             named = tuple(zip(self.names(np.array(members, np.int64)), bits, strict=True))
-            found.append(replace(cluster, members=named, pairs=telling_pairs(pairs)))
+            found.append(replace(cluster, members=named, pairs=tuple(pairs)))
         return tuple(sorted(found, key=_alikeness))
 
     def listed_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
@@ -234,6 +235,20 @@ class Outcome:
         """The pairs just beyond the distance limit."""
         documents = self.documents
         return find_beyond(documents.signatures(documents.comparable), self.pairs.groups, self.options)
+
+    @property
+    def left_out(self) -> int:
+        """How many pairs a smaller distance would leave out; pairs that share a key would remain."""
+        limit = self.options.max_distance
+        at = np.flatnonzero((self.pairs.distance > smaller_distance(limit)) & (self.pairs.distance <= limit))
+        among, count = self.documents.comparable, 0
+        for start in range(0, len(at), PAIRS_AT_ONCE):
+            part = at[start : start + PAIRS_AT_ONCE]
+            some, others = (
+                self.documents.signatures(among[side[part]]) for side in (self.pairs.left, self.pairs.right)
+            )
+            count += int(np.count_nonzero(~some.keying.shared(some.keys, others.keys)))
+        return count
 
     @cached_property
     def _samples(self) -> dict[int, Couples]:
@@ -291,19 +306,6 @@ class Outcome:
         return {number for number in numbers if number < len(self.documents.doc_ids)}
 
 
-def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
-    """Return the pairs of a cluster that show something new, least similar first.
-
-    Equal texts are shown only if the cluster has no other pair. The same change in two documents is shown once.
-    """
-    told: list[ShownPair] = []
-    for pair in sorted(pairs, key=lambda one: 1.0 if one.equal_words is None else one.equal_words):
-        is_equal = pair.equal_words == 1
-        if not told or not (is_equal or any(pair.has_changes_of(one) for one in told)):
-            told.append(pair)
-    return tuple(told)
-
-
 def _alikeness(cluster: ReportCluster) -> tuple[bool, bool, float]:
     """Return a sort key for clusters: exact copies come last, after clusters whose texts were not compared."""
     share = cluster.equal_words
@@ -318,6 +320,11 @@ class Beyond:
     held: Mapping[int, Couples]  # distance → at most HELD pairs; each document is the first with its signature
     sampled: int  # number of signatures that were compared with all signatures
     distinct: int  # number of distinct signatures
+
+
+def smaller_distance(bits: int) -> int:
+    """Return the smaller distance that the report suggests."""
+    return bits // 2
 
 
 def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:

@@ -92,7 +92,7 @@ def tokens(text: str) -> list[str]:
 def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
     """Split both texts into alternating equal and changed stretches; return None as `compare` does.
 
-    Differences in white space are ignored. A single equal token between two changes becomes part of the change.
+    Differences in white space and case are ignored. A single equal token between two changes becomes part of the change.
     """
     a, b = tokens(left), tokens(right)
     edits = _edits(a, b, work)
@@ -113,10 +113,10 @@ def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | Non
 
 
 class _Numbers(dict[str, int]):
-    """Maps tokens to numbers, with the same number for tokens that differ only in white space."""
+    """Maps tokens to numbers, with the same number for tokens that differ only in white space or case."""
 
     def __missing__(self, token: str) -> int:
-        word = token.strip()
+        word = token.strip().casefold()
         self[token] = number = len(self) if word == token else self[word]
         return number
 

@@ -26,9 +26,11 @@ import numpy as np
 from numpy.random import default_rng  # imported here so that the first query does not have to import it
 from numpy.typing import NDArray
 
+from hsimhash.errors import Remedy
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
+_MAX_DISTANCE = Remedy("max_distance", "--distance")
 MOST_DISTANCE = 16  # maximum for a query, unless its layout's own k is greater
 DEFAULT_DISTANCE = 6  # bits; default for embedded indexes and for jobs without an index
 PREFIX_BITS = 40
@@ -206,7 +208,7 @@ def check_distance(distance: int, layout: Layout) -> int:
     distance = whole_number(distance, "max_distance")
     most = most_distance(layout)
     if not 0 <= distance <= most:
-        raise ValueError(f"max_distance must be 0 to {most} with layout {layout.name}, got {distance}")
+        raise ValueError(_MAX_DISTANCE + f" must be 0 to {most} with layout {layout.name}, got {distance}")
     return distance
 
 
@@ -214,8 +216,8 @@ def check_dedup_distance(distance: int) -> None:
     """Raise `ValueError` or `TypeError` if documents cannot be deduplicated within this distance."""
     if not 0 <= whole_number(distance, "max_distance") <= MOST_DISTANCE:
         raise ValueError(
-            f"max_distance must be 0 to {MOST_DISTANCE} bits, got {distance}: at greater distances, most pairs are "
-            f"unrelated"
+            _MAX_DISTANCE
+            + f" must be 0 to {MOST_DISTANCE} bits, got {distance}: at greater distances, most pairs are unrelated"
         )
 
 

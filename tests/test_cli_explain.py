@@ -95,7 +95,7 @@ def test_two_files_are_compared(pages: tuple[str, str]) -> None:
 
 
 def test_it_says_which_word_weights_it_used_where_dedup_would_use_others(pages: tuple[str, str]) -> None:
-    hint = "explain used word weights for general text"
+    hint = "explain uses word weights for general text"
     assert hint in run("explain", *pages).stderr
     assert hint not in run("explain", *pages, "--profile", "auto-2").stderr
     assert hint not in run("explain", "1", "2").stderr

@@ -71,6 +71,10 @@ def test_options_that_other_programs_have_lead_to_ours(command: str, other: str,
     assert f"No such option '{other}'. Did you mean '{own}'?" in refused.stderr
 
 
+def test_a_misspelt_option_never_leads_to_a_hidden_one() -> None:
+    assert "No such option '--distnace'. Did you mean '--distance'?" in run("dedup", "x", "--distnace", "3").stderr
+
+
 def test_a_missing_option_is_explained() -> None:
     refused = 0
     for name, command in commands():

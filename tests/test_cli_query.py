@@ -171,7 +171,7 @@ def test_bounds_narrow_the_answer(url: str) -> None:
     assert found(run("query", "1", "--exclude", "a", "--limit", "1", "--store", url).stdout) == [["b"]]
     beyond = run("query", "1", "--distance", "17", "--store", url)
     assert beyond.exit_code == 2
-    assert "max_distance must be 0 to 16 with layout 10, got 17" in beyond.stderr
+    assert "--distance must be 0 to 16 with layout 10, got 17" in beyond.stderr
 
 
 def test_distance_may_be_greater_than_the_layouts_own(url: str) -> None:

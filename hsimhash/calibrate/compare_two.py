@@ -16,7 +16,7 @@ from hsimhash.cover import Cover, Probe
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.fingerprint import EXACT, Profile, Signature
 from hsimhash.fingerprint.bits import Floats, Uint64s
-from hsimhash.fingerprint.signature import similarity
+from hsimhash.fingerprint.signature import most_differing, similarity
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
 from hsimhash.store import Document
@@ -163,11 +163,11 @@ def _verdict(a: Signature, b: Signature, rule: Rule) -> tuple[str | None, str]:
 
     if by := found(rule.max_sketch):
         return by, ""
-    if by := found(None):
-        bits = (a.sketch ^ b.sketch).bit_count()
-        near = "their fingerprints are near" if by == "distance" else "they share a key"
-        return None, f"{near}, but their sketches differ in {bits} bits"
     bits = (a.fingerprint ^ b.fingerprint).bit_count()
+    if (by := found(None)) and rule.max_sketch is not None:
+        differing, most = (a.sketch ^ b.sketch).bit_count(), most_differing(rule.max_sketch, bits)
+        near = "their fingerprints are near" if by == "distance" else f"they are {bits} bits apart and share a key"
+        return None, f"{near}, but their sketches differ in {differing} bits, more than {most}"
     keys = ", and they do not share a key" if a.key and b.key else ""
     return None, f"their fingerprints are {bits} bits apart, more than {rule.max_distance}{keys}"
 

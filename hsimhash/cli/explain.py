@@ -93,17 +93,18 @@ def explain_command(
         raise click.UsageError("stdin can be read only once; pass one of the two documents with --file or --text")
     found = _two(settings, named)
     print_json(found.to_json()) if as_json else _print_two(found)
-    if any(one.kind == "file" for one in named) and not _has_store(settings):
-        _say_which_weights(settings.profile)
+    if not _has_store(settings):
+        _say_how_compared(found, settings.profile, is_of_files=any(one.kind == "file" for one in named))
 
 
-def _say_which_weights(profile: str) -> None:
-    """Print a hint if `dedup` would have used other word weights for the same files."""
-    if Profile.named(profile).can_be_fitted:
+def _say_how_compared(found: TwoDocuments, profile: str, *, is_of_files: bool) -> None:
+    """Print a hint if the arguments may be ids, or if `dedup` may have used other word weights for the same files."""
+    if not is_of_files and all(one.text and not one.text.split()[1:] for one in found.sides):
+        say("compared the two words as texts; to compare documents in an index by their ids, pass --store")
+    if is_of_files and Profile.named(profile).can_be_fitted:
         say(
-            f"explain used word weights for general text, but dedup learns its own from {LEAST_DOCUMENTS} "
-            f"or more documents; to use such weights, run 'hsimhash fit' and pass "
-            f"--profile {with_option(profile, 'rarity=TABLE')}"
+            f"explain uses word weights for general text; for {LEAST_DOCUMENTS} or more documents, dedup learns its "
+            f"own; to use these, run 'hsimhash fit' and pass --profile {with_option(profile, 'rarity=TABLE')}"
         )
 
 

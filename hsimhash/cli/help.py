@@ -50,7 +50,9 @@ class Command(click.Command):
         except click.NoSuchOption as error:
             own = _OTHER_NAMES.get(error.option_name)
             if own is None or not any(own in one.opts for one in self.get_params(ctx)):
-                raise
+                hidden = {name for one in self.get_params(ctx) if getattr(one, "hidden", False) for name in one.opts}
+                similar = [name for name in error.possibilities or () if name not in hidden]
+                raise click.NoSuchOption(error.option_name, possibilities=similar or None, ctx=error.ctx) from None
             message = f"No such option {error.option_name!r}. Did you mean {own!r}?"
             raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
 

@@ -266,12 +266,18 @@ def find_notices(
     def counted(count: int) -> str:
         return f"{count:,} of {totals.documents:,} documents ({count / totals.documents:.1%})"
 
+    remedy = "A smaller --distance keeps more of them apart."
+    if totals.by_key is not None and 2 * totals.by_key > totals.pairs:
+        remedy = (
+            "Most pairs share a key, whatever their distance: a smaller --max-sketch, or a profile with key=off, keeps "
+            "more of them apart."
+        )
     notices = [
         Notice(
             "Giant cluster",
             f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}; some are {plural(one.diameter, 'bit')} "
             "apart. Read the texts below before you drop these documents: pages made from one template, or a chain of "
-            "small changes, can end up in one cluster. A smaller --distance keeps more of them apart.",
+            f"small changes, can end up in one cluster. {remedy}",
         )
         for one in giants
     ]

@@ -92,7 +92,8 @@ def tokens(text: str) -> list[str]:
 def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
     """Split both texts into alternating equal and changed stretches; return None as `compare` does.
 
-    Differences in white space and case are ignored. A single equal token between two changes becomes part of the change.
+    Differences in white space and case are ignored. A single equal token between two changes becomes part of the
+    change.
     """
     a, b = tokens(left), tokens(right)
     edits = _edits(a, b, work)

@@ -320,7 +320,7 @@ def test_terminal_shows_a_table_unless_json_is_asked_for(url: str) -> None:
     assert "first seen" in shown
     assert "2023-11-14T22:13:20Z" in shown
     assert "中文" in shown
-    assert "123456789abcdef0: nothing found" in shown
+    assert "123456789abcdef0: no document is near" in shown
     code, shown = on_terminal("query", "1", "--json", "--store", url)
     assert found(shown) == [["a", "b", "中文"]]
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 
 import click
 
@@ -27,6 +28,7 @@ _TITLES = {
     "merge": "merging",
     "write": "writing",
 }
+WIDE_COLUMNS = 110  # minimum width of a terminal for wide tables
 PIPED_COLUMNS = 1_000  # table width if stdout is not a terminal: wide enough not to break lines
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -84,6 +86,11 @@ def _shown(name: str, value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
+
+
+def is_narrow() -> bool:
+    """Whether stdout is a terminal too narrow for wide tables."""
+    return sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from shutil import get_terminal_size
 
 import click
 
@@ -20,7 +18,7 @@ from hsimhash.cli.arguments import (
     refuse_records,
     understood,
 )
-from hsimhash.cli.console import print_fields, print_json, print_line, print_table, say
+from hsimhash.cli.console import is_narrow, print_fields, print_json, print_line, print_table, say
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import Cover, cover
@@ -34,7 +32,6 @@ from hsimhash.settings import Settings
 from hsimhash.store import default_backend
 
 PLANNED = 1_000_000  # assumed number of documents if there is no index
-WIDE_COLUMNS = 110  # minimum terminal width for showing the ends of buckets
 
 
 @click.command("explain", cls=Command)
@@ -146,8 +143,7 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
 
 def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
     """Print a row for each drawer. On a narrow terminal, omit columns that would wrap."""
-    is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
-    left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()
+    left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow() else ()
     names = [name for name in probes[0] if name not in left_out]
     titles = {"milliseconds": "ms>", **{name: name for name in ("start", "stop", "region", "server")}}
     columns = [titles.get(name, f"{name}>") for name in names]

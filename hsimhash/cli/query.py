@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
-from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
+from hsimhash.cli.console import is_for_people, is_narrow, iso_time, print_json, print_table, say, send
 from hsimhash.cli.count_type import Count
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
@@ -164,7 +164,7 @@ def _answers(
 def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:
     name = " ".join([*map(str, request.label.values()), fingerprint or "text too short"])
     if not matches:
-        say(f"{name}: nothing found")
+        say(f"{name}: no {'other ' if request.doc_id else ''}document is near")
         return
     columns: dict[str, list[str]] = {
         "distance>": [str(match.distance) for match in matches],
@@ -178,4 +178,6 @@ def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Ma
         del columns["similarity>"]
     if all(match.found_by == "distance" for match in matches):
         del columns["found by"]
+    if is_narrow():
+        del columns["fingerprint"]
     print_table(list(columns), list(zip(*columns.values(), strict=True)), title=name)

@@ -182,7 +182,9 @@ def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
         send(process, "".join(f"{n}\t{TEXT.format(n)}\n" for n in range(1000)).encode() + b"x\n")
         wait_until((out / ".dedup.new").exists, process)
         process.send_signal(number)
-        assert process.wait() == code
+        _, told = process.communicate()
+        assert process.returncode == code
+        assert (b"interrupted: nothing was written; run the same" in told) == (number != signal.SIGKILL)
     assert not [path for path in out.iterdir() if not path.name.startswith(".")]
     result = run("dedup", fingerprints(tmp_path / "in.tsv", 1, 2), "--out", str(out))
     assert result.exit_code == 0, result.stderr

@@ -220,6 +220,20 @@ def test_no_secret_of_a_url_is_in_the_page(tmp_path: Path) -> None:
     assert "does not store the user, password or query of a URL" in found.text
 
 
+def test_the_report_names_the_records_that_are_neither_kept_nor_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes").mkdir()
+    Path("notes/a.txt").write_text(text_of(1))
+    Path("notes/photo.jpg").write_bytes(bytes(range(256)) * 4)
+    source = near_texts(Path())
+    source.write_text(source.read_text() + "nonsense\n")
+    assert run("dedup", "notes", "pages.jsonl", "--out", "out").exit_code == 7
+    said = "2 records rejected, neither kept nor dropped: notes/photo.jpg, pages.jsonl:9; rejects.jsonl lists"
+    assert said in page(Path("out")).text
+
+
 def test_pairs_that_share_a_key_are_left_out_by_a_profile_without_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

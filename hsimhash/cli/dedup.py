@@ -183,7 +183,10 @@ def dedup_command(
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, watching("read", quiet=quiet) as observer:
         options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
-        summary = steps.dedup(found, out, options, against=known, observer=observer)
+        try:
+            summary = steps.dedup(found, out, options, against=known, observer=observer)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("nothing was written; run the same command again to start over") from None
     if is_for_people(as_json):
         dedup_ending(summary, found, inputs, against)
     return _report(summary, options, is_told=is_for_people(as_json))

@@ -103,11 +103,11 @@ class Program(click.Group):
                 send()
         except BrokenPipeError:  # the reader, such as `head`, has exited
             drop_stdout()
-        except (KeyboardInterrupt, click.Abort):
+        except (KeyboardInterrupt, click.Abort) as error:
             # If Ctrl-C arrived during an exec(), for example in a dataclass, CPython would end with SIGINT and ignore
             # the exit code. Another exec() prevents that.
             exec("")  # noqa: S102
-            click.echo("hsimhash: interrupted", err=True)
+            click.echo(": ".join(["hsimhash: interrupted", *map(str, error.args)]), err=True)
             code = ExitCode.INTERRUPTED
         except click.ClickException as error:
             said = error.format_message()

@@ -241,6 +241,7 @@ class ReportData:
     listed: tuple[ReportCluster, ...]  # clusters to list, at most CLUSTERS_LISTED, largest first
     clusters_file: str = "the clusters table"  # file with all clusters
     keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
+    rejected: tuple[str, ...] = ()  # where the first rejected records are
     left_out: int = 0  # number of pairs that the smaller distance in `commands` would leave out
     texts_missing: str = ""  # why some texts are not available, in sentences; empty if all are available
     commands: DedupCommands = DedupCommands()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from hsimhash import __version__
 from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.grouping import pairs_found_by
 from hsimhash.dedup.options import DedupOptions, shown_path
-from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
+from hsimhash.dedup.outputs import DROP, KEEP, REJECTS, REPORT, STATS
 from hsimhash.dedup.report import ReportData, ShownPair, write_report
 from hsimhash.dedup.report_texts import Texts, date_of
 from hsimhash.dedup.rereading import STDIN_NAME
@@ -30,6 +30,7 @@ from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock
 
+REJECTS_SHOWN = 10  # rejected records that the report names
 PAIR_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
 CLUSTER_COLUMNS: tuple[tuple[str, ColumnKind], ...] = (
     ("id", "text"),
@@ -162,6 +163,7 @@ class Results:
                 sampled=(outcome.beyond.sampled, outcome.beyond.distinct),
                 keyed=keyed,
                 left_out=outcome.left_out,
+                rejected=_first_rejects(folder),
                 notices=outcome.notices,
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
@@ -212,6 +214,15 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _first_rejects(folder: Path) -> tuple[str, ...]:
+    """Return where the first rejected records are: a file in a folder of texts, or a file and a line."""
+    if not (folder / REJECTS).exists():
+        return ()
+    with (folder / REJECTS).open(encoding="utf-8") as lines:
+        found = [json.loads(line) for line in islice(lines, REJECTS_SHOWN)]
+    return tuple(one["file"] + (f":{one['line']}" if one["record"] else "") for one in found)
 
 
 def _given_name(one: Input) -> str:

@@ -58,7 +58,10 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def test_version_is_the_packages_own_and_says_what_signs_texts() -> None:
-    assert run("--version").stdout == f"hsimhash, version {version('hsimhash')}\ntexts are signed by {signer_name()}\n"
+    assert (
+        run("--version").stdout
+        == f"hsimhash, version {version('hsimhash')}\nfingerprints are made by {signer_name()}\n"
+    )
 
 
 def test_help_lists_every_command_and_imports_none() -> None:

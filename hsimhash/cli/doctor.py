@@ -77,7 +77,7 @@ def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
 
 def _print_settings(settings: Settings, found: list[Check]) -> None:
     print_line("")
-    print_line(f"# texts are signed by {signer_name()}")
+    print_line(f"# fingerprints are made by {signer_name()}")
     print_line("# with these lines in hsimhash.yaml, other commands use this index without --store")
     print_line(f"store: {settings.store}")
     for record in (check.record for check in found if check.record):

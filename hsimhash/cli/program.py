@@ -148,7 +148,7 @@ def _show_version(context: click.Context, _: click.Parameter, is_wanted: bool) -
     from hsimhash.native_package import signer_name
 
     print_line(f"hsimhash, version {__version__}")
-    print_line(f"texts are signed by {signer_name()}")
+    print_line(f"fingerprints are made by {signer_name()}")
     send()
     context.exit()
 

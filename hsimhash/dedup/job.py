@@ -32,6 +32,7 @@ from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
+from hsimhash.errors import plural
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
@@ -216,8 +217,9 @@ class _DedupRun:
         if count := len(stored.same_ids):
             (example,) = documents.doc_ids.at(stored.same_ids[:1])
             self.observer.say(
-                f"documents already stored under the same id: {count:,}, such as {example!r:.200}; if these are "
-                f"different documents, give them different ids (for files, pass the parent folder)"
+                f"{plural(count, 'document')} already in the index under the same id, such as {example!r:.200}; "
+                f"documents are not compared with themselves; if an id stands for two different documents, change one "
+                f"(for files, pass the parent folder)"
             )
         self._warn_of_other_ids(documents, stored)
         return stored

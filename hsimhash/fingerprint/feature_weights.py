@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import encodings.cp437  # noqa: F401  # imported here, so that the first text does not import it to read a zip archive
 import math
+import zipfile  # noqa: F401
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -43,7 +43,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two updates of the progress bar
     "--shards",
     type=click.IntRange(min=1, max=MOST_SHARDS),
     metavar="N",
-    help="HBase: write N files into the folder FILE, with several processes.",
+    help="HBase: write N files into the folder FILE, using several processes.",
 )
 @click.option(
     "--workers",

@@ -30,7 +30,7 @@ REJECTS_SHOWN = 10
     "--sample",
     type=Count(),
     metavar="N",
-    help=f"Learn from at most N documents, chosen by the hashes of their texts. Default: a tenth of all, but at least "
+    help=f"Learn from at most N documents, chosen by the hashes of their texts. Default: a tenth of them, but at least "
     f"{LEAST_SAMPLE:,} and at most {MOST_SAMPLE:,}.",
 )
 @with_settings("profile", "format", "id_field", "text_field", "extract", "workers")

@@ -53,7 +53,7 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     "--distance",
     type=click.IntRange(min=0),
     metavar="BITS",
-    help=f"Distance of queries in bits, 0 to {MOST_DISTANCE}. Default: the distance of a new index: "
+    help=f"Query distance in bits, 0 to {MOST_DISTANCE}. Default: the distance of a new index: "
     f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in backends().items())}.",
 )
 @click.option(

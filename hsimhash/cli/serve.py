@@ -41,7 +41,7 @@ _BACKLOG = 2_048  # maximum number of connections that wait to be accepted
 _IDLE_S = 75  # an idle connection is closed after this time; proxies close theirs earlier
 _SILENT_S = 60  # a worker that does not answer its parent for this long is killed and restarted
 _STARTUP_FAILURE = 3  # exit code of a uvicorn worker that cannot start; uvicorn moved the constant between releases
-STOP_S = 3  # time for running calls to end; workers then have one more second
+STOP_S = 3  # grace period for calls in progress; workers then get one more second
 
 
 @click.command("serve", cls=Command)

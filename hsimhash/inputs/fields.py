@@ -133,7 +133,7 @@ class TableRows(NamedTuple):
     records: Sequence[TableRecord]
     end: Place  # position after the batch
     damage: str = ""  # why rows before `end` are missing; `records` is then empty
-    is_last: bool = False  # whether the rest of the input cannot be read
+    is_last: bool = False  # whether the rest of the input is unreadable
     note: str = ""  # a message about the table for the user
 
 

@@ -33,7 +33,7 @@ class CheckedBody(NamedTuple):
 
 
 class PostCall(NamedTuple):
-    """A call: name, purpose, example body, models of body and answer, and function."""
+    """An API call: name, purpose, example body, request and response models, and function."""
 
     name: str
     summary: str

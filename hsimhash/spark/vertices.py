@@ -293,7 +293,7 @@ def pairs(
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,
 ) -> DataFrame:
-    """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, except among equal documents.
+    """Return all pairs of near documents, as 'hsimhash dedup --pairs all' lists them, without pairs of equal documents.
 
     If several documents have the same signature, only the first of them is paired with other documents; each of the
     others is paired only with the first. The call runs Spark jobs.

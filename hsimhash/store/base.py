@@ -592,7 +592,7 @@ class Store(View, AbstractContextManager["Store"]):
 
     @abstractmethod
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, or 0 if it does not exist."""
+        """Return the count in the mark with the given token, or 0 if there is no such mark."""
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:

@@ -32,7 +32,7 @@ WINDOW_ROWS = 200  # target number of rows in a window
 MOST_WINDOW_ROWS = 2_000  # maximum rows read from a window; a hot bucket is not read to its end
 
 _PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
-_REGION_WINDOWS = 16, 4  # windows per region: usually, and in a table with very many regions
+_REGION_WINDOWS = 16, 4  # windows per region: the usual number, and the number for tables with a great many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
 

@@ -160,17 +160,28 @@ def crawler_of(**settings: object) -> ScrapyCrawler:
     return crawler
 
 
-def test_a_misspelt_setting_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    HSimHashAddon().update_settings(Settings({"HSIMHASH_STROE": "lmdb://x", "HSIMHASH_ACTION": "tag", "OTHER": 1}))
-    assert [record.getMessage().partition("?")[0] for record in caplog.records] == [
-        "unknown setting HSIMHASH_STROE is ignored; did you mean HSIMHASH_STORE"
-    ]
-    caplog.clear()
-    HSimHashAddon().update_settings(Settings({"HSIMHASH_DISTANCE": 1}))
-    assert caplog.messages == [
-        "unknown setting HSIMHASH_DISTANCE is ignored; create the index with 'hsimhash create-table --distance' before "
-        "the crawl"
-    ]
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"HSIMHASH_ACTON": "tag"}, "unknown setting HSIMHASH_ACTON; did you mean HSIMHASH_ACTION? available: HSIM"),
+        ({"HSIMHASH_STROE": "x"}, "unknown setting HSIMHASH_STROE; did you mean HSIMHASH_STORE? available: HSIM"),
+        (
+            {"HSIMHASH_DISTANCE": 1},
+            "unknown setting HSIMHASH_DISTANCE; create the index with 'hsimhash create-table --distance' before the "
+            "crawl",
+        ),
+        ({"HSIMHASH_TEXT_FIELD": ""}, "HSIMHASH_TEXT_FIELD must be the name of a field, got ''"),
+        ({"HSIMHASH_ID_FIELD": ["url"]}, "HSIMHASH_ID_FIELD must be the name of a field, got ['url']"),
+    ],
+)
+@pytest.mark.every_case
+def test_an_unknown_setting_and_an_invalid_field_name_end_the_crawl(
+    given: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        HSimHashAddon().update_settings(Settings({"HSIMHASH_ACTION": "tag", "OTHER": 1, **given}))
+    (said,) = caplog.messages
+    assert said.startswith(f"the crawl ends: {reason}")
 
 
 def test_only_one_item_of_a_page_is_compared_by_the_text_of_the_page(tmp_path: Path) -> None:
@@ -235,6 +246,7 @@ def test_the_pipeline_without_the_add_on_is_refused(settings: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
+        ({"HSIMHASH_ACTON": "tag"}, r"unknown setting HSIMHASH_ACTON; did you mean HSIMHASH_ACTION\? available: "),
         ({"HSIMHASH_ACTION": "lose"}, "HSIMHASH_ACTION must be drop or tag, got 'lose'"),
         ({"HSIMHASH_ON_ERROR": "stop"}, "HSIMHASH_ON_ERROR must be pass, drop or close, got 'stop'"),
         ({"HSIMHASH_STORE": "ldmb://pages"}, "invalid HSIMHASH_STORE 'ldmb://pages': did you mean lmdb://?"),
@@ -258,6 +270,7 @@ def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[s
     command = [sys.executable, "-m", "tests.support.scrapy_crawl", given]
     done = subprocess.run(command, cwd=EXAMPLE.parents[2], capture_output=True, text=True, timeout=CRAWL_S, check=False)
     assert re.search(reason, done.stderr.strip().splitlines()[-1])
+    assert done.stderr.count("[hsimhash.contrib.scrapy] ERROR: the crawl ends: ") == 1
     assert "not compared" not in done.stderr
     assert not done.stdout or json.loads(done.stdout)[0]["kept"] == []
 

@@ -40,7 +40,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -112,24 +112,39 @@ class _NothingToCompareError(Exception):
     """An item does not have a text of its own; the message has the reason."""
 
 
+@contextmanager
+def _log_the_end() -> Iterator[None]:
+    """Log an error that ends the crawl: Scrapy logs it as a traceback, or below other errors that it causes."""
+    try:
+        yield
+    except Exception as error:
+        logger.error("the crawl ends: %s", error)
+        raise
+
+
 class HSimHashAddon:
     """Adds the pipeline and the middleware to a crawler's settings."""
 
+    @_log_the_end()
     def update_settings(self, settings: BaseSettings) -> None:
-        """Set defaults; raise `ValueError` for a setting with an unknown value."""
+        """Set defaults; raise `ValueError` for an unknown setting or an invalid value."""
+        _refuse_unknown(settings)
         for name, value in {**_DEFAULTS, **{name: choices[0] for name, choices in _CHOICES.items()}}.items():
             settings.set(name, settings.get(name, value), "addon")
         for name, choices in _CHOICES.items():
             if settings[name] not in choices:
                 known = f"{', '.join(choices[:-1])} or {choices[-1]}"
                 raise ValueError(f"{name} must be {known}, got {settings[name]!r:.80}")
+        for name in ("HSIMHASH_TEXT_FIELD", "HSIMHASH_ID_FIELD"):
+            if not isinstance(settings[name], str) or not settings[name]:
+                raise ValueError(f"{name} must be the name of a field, got {settings[name]!r:.80}")
         _check_store(settings["HSIMHASH_STORE"])
         _max_sketch(settings)
-        _warn_of_unknown(settings)
         settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
         # It runs just before the pipelines, so it sees only the items that the other middlewares let through.
         settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
 
+    @_log_the_end()
     def open_spider(self) -> None:
         """Raise `ValueError`: Scrapy calls this only if a project lists the add-on as a pipeline."""
         raise ValueError(f"HSimHashAddon is an add-on, not a pipeline: remove it from ITEM_PIPELINES and set {_ADDONS}")
@@ -217,16 +232,13 @@ class HSimHashPipeline:
             )
         return cls(crawler)
 
+    @_log_the_end()
     def open_spider(self) -> None:
         """Open or create the index; an error ends the crawl."""
         for name in _CHATTY:
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
-        try:
-            is_new = self._open_index()
-        except Exception as error:  # Scrapy also logs it, but below other errors that it causes
-            logger.error("the crawl ends: %s", error)
-            raise
+        is_new = self._open_index()
         profile, bits = self._index.profile, self._index.distance
         logger.info(
             "%s index %s with profile %s: near-duplicates differ in at most %s%s%s",
@@ -423,15 +435,15 @@ class HSimHashPipeline:
             self._crawler.stats.set_value(name, self._crawler.stats.get_value(name, 0) + by)
 
 
-def _warn_of_unknown(settings: BaseSettings) -> None:
-    """Warn about unknown settings with our prefix: with a misspelt store, a crawl would use the default index."""
+def _refuse_unknown(settings: BaseSettings) -> None:
+    """Raise `ValueError` for an unknown setting with our prefix: a crawl with a misspelt one could drop items."""
     known = (*_DEFAULTS, *_CHOICES)
     for name in sorted(name for name in settings if name.startswith(_PREFIX) and name not in known):
         flag = _OF_THE_INDEX.get(name)
         remedy = (
             f"create the index with 'hsimhash create-table {flag}' before the crawl" if flag else nearest(name, known)
         )
-        logger.warning("unknown setting %s is ignored; %s", name, remedy)
+        raise ValueError(f"unknown setting {name}; {remedy}")
 
 
 def _check_store(place: str | os.PathLike[str]) -> None:

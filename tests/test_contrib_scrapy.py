@@ -107,12 +107,56 @@ def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int,
     assert crawl["hsimhash/error"] == 1
 
 
+def crawl_while_locked(folder: Path, pages: int, before: str = "locked", **settings: str) -> tuple[dict[str, Any], str]:
+    """Crawl pages while the index is locked, so that each call fails after half a second; return the crawl, the log."""
+    HSimIndex.create(folder).close()
+    given = {"HSIMHASH_STORE": f"lmdb://{folder}?lock_timeout=500ms", "LOG_LEVEL": "INFO", **settings}
+    with site(pages) as (first, _):
+        (told,), log = crawled([Crawl([first], settings=given, before=before)])
+    return told, log
+
+
+@pytest.mark.parametrize(("action", "kept"), [("pass", PAGES), ("drop", 0)])
+def test_an_outage_is_waited_for_and_logged_once(action: str, kept: int, tmp_path: Path) -> None:
+    told, log = crawl_while_locked(tmp_path / "index", PAGES, HSIMHASH_ON_ERROR=action)
+    stats = told["stats"]
+    assert (stats["hsimhash/error"], len(told["kept"])) == (PAGES, kept)
+    assert stats["hsimhash/calls"] <= 1 + stats["elapsed_time_seconds"] // 30
+    assert log.count("] ERROR: ") == 1
+    verb = {"pass": "passed on", "drop": "dropped"}[action]
+    assert f"until a call succeeds (one item is tried every 30 s), items are {verb} without being compared" in log
+    assert f"the index was still unavailable at the end: {PAGES} items could not be compared in" in log
+    assert "Dropped" not in log
+
+
+def test_a_crawl_that_closes_because_of_an_outage_does_not_call_the_store_again(tmp_path: Path) -> None:
+    told, log = crawl_while_locked(tmp_path / "index", PAGES, HSIMHASH_ON_ERROR="close")
+    stats = told["stats"]
+    assert stats["finish_reason"] == "hsimhash_store_unavailable"
+    assert (stats["hsimhash/calls"], told["kept"]) == (1, [])
+    assert stats["hsimhash/error"] == len(told["dropped"]) > 1  # of pages that were fetched meanwhile
+    assert log.count("] ERROR: ") == log.count("the spider closes, and its other items are dropped") == 1
+    assert "Dropped" not in log
+
+
+def test_an_outage_ends_when_a_call_succeeds(tmp_path: Path) -> None:
+    HSimIndex.create(tmp_path / "index").close()
+    items = [{"url": f"https://example.org/{number}", "text": TEXT.replace("w", str(number))} for number in range(6)]
+    crawl, log = crawl_of_items(
+        f"lmdb://{tmp_path}/index?lock_timeout=100ms", items, "locked for 3", LOG_LEVEL="INFO", CONCURRENT_ITEMS="1"
+    )
+    assert (crawl["hsimhash/error"], crawl["hsimhash/new"], crawl["hsimhash/calls"]) == (3, 3, 6)
+    assert log.count("] ERROR: ") == 1
+    assert log.count("the index is available again: 3 items could not be compared in ") == 1
+    assert "still unavailable" not in log
+
+
 def test_an_index_that_is_dropped_during_the_crawl_is_explained_once(tmp_path: Path) -> None:
     items = [{"url": f"https://example.org/{number}", "text": TEXT} for number in range(3)]
     crawl, log = crawl_of_items(tmp_path / "index", items, "dropped", LOG_LEVEL="WARNING")
     assert (crawl["hsimhash/error"], len(crawl["kept"])) == (3, 3)
-    assert log.count("no item can be compared until the crawl is restarted") == 1
-    assert "could not compare" not in log
+    assert log.count("until the crawl is restarted, items are passed on without being compared") == 1
+    assert log.count("] ERROR: ") == 1
     crawl, _ = crawl_of_items(tmp_path / "other", items, "dropped", HSIMHASH_ON_ERROR="drop")
     assert crawl["item_dropped_reasons_count/NotCompared"] == 3
 

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -64,7 +65,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from w3lib.url import canonicalize_url, is_url
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, LayoutMismatchError, plural
+from hsimhash.errors import (
+    ClaimBusyError,
+    HsimhashError,
+    IndexExistsError,
+    IndexNotFoundError,
+    LayoutMismatchError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreUnavailableError,
+    plural,
+)
 from hsimhash.fingerprint.profile_grammar import nearest
 from hsimhash.fingerprint.signature import MAX_SKETCH, max_sketch_in
 from hsimhash.index import HSimIndex
@@ -80,6 +91,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 TextWithId = tuple[str, str]  # a text and an id
+_Waiting = tuple[TextWithId, "Deferred[Claim | None]"]
 _CHOICES = {"HSIMHASH_ACTION": ("drop", "tag"), "HSIMHASH_ON_ERROR": ("pass", "drop", "close")}
 _DEFAULTS = {
     "HSIMHASH_STORE": "lmdb://hsimhash-index",
@@ -97,6 +109,9 @@ _OF_THE_INDEX = {
 _PREFIX = "HSIMHASH_"
 _ADDONS = 'ADDONS = {"hsimhash.contrib.scrapy.HSimHashAddon": 300}'
 _TAG = "duplicate_of"
+_RETRY_S = 30.0  # during an outage, one item is tried this many seconds after the last call failed
+_LOST = IndexNotFoundError, LayoutMismatchError  # the index was dropped or replaced
+_OUTAGES = StoreUnavailableError, StoreBusyError, StoreClosedError, *_LOST  # no item can be compared, whatever it is
 _CHATTY = ("charset_normalizer", "courlan", "htmldate", "justext", "trafilatura")  # log several lines for each page
 
 
@@ -106,6 +121,10 @@ class NearDuplicate(DropItem):
 
 class NotCompared(DropItem):
     """An item that is dropped because it could not be compared."""
+
+
+class _OutageError(Exception):
+    """An item was not compared because of an outage, which is logged once."""
 
 
 class _NothingToCompareError(Exception):
@@ -206,6 +225,15 @@ class _Output:
     under_way: int = 0
 
 
+@dataclass(slots=True)
+class _Outage:
+    """A time in which calls to the index fail."""
+
+    retry_at: float  # monotonic
+    began: float = field(default_factory=time.monotonic)
+    items: int = 0  # that were not compared
+
+
 class HSimHashPipeline:
     """Drops or tags items that are near a stored document, and stores all other items."""
 
@@ -215,8 +243,9 @@ class HSimHashPipeline:
         self._text_field, self._id_field = settings["HSIMHASH_TEXT_FIELD"], settings["HSIMHASH_ID_FIELD"]
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
         self._max_sketch = _max_sketch(settings)
-        self._waiting: list[tuple[TextWithId, Deferred[Claim | None]]] = []
+        self._waiting: list[_Waiting] = []
         self._is_calling = False
+        self._outage: _Outage | None = None
         self._logged: set[object] = set()  # what was logged once: settings, classes of items
         self._described: WeakKeyDictionary[Response, str] = WeakKeyDictionary()  # the id that has a response's text
         self._named: WeakSet[Response] = WeakSet()  # responses whose URL is the id of an item
@@ -270,6 +299,8 @@ class HSimHashPipeline:
 
     def close_spider(self) -> None:
         """Close the index; by now, all items are finished."""
+        if self._outage is not None:
+            logger.warning("the index was still unavailable at the end: %s", self._outage_summary(self._outage))
         if hasattr(self, "_index"):  # False if opening it failed
             self._index.close()
 
@@ -386,25 +417,20 @@ class HSimHashPipeline:
     def _not_compared(self, item: Any, error: Exception) -> Any:
         """Handle an item that cannot be compared, as the settings specify."""
         self._count("error")
-        if not isinstance(error, (IndexNotFoundError, LayoutMismatchError)):
+        if not isinstance(error, _OutageError):
             logger.error("could not compare an item: %s; the item is %.200r", error, item)
-        else:
-            self._log_once(
-                "a lost index",
-                "the index was dropped or replaced during the crawl, so no item can be compared until the crawl is "
-                "restarted (%s); to end a crawl when this happens, set HSIMHASH_ON_ERROR to close",
-                error,
-                level=logging.ERROR,
-            )
         if self._on_error == "pass":
             return item
         if self._on_error == "close" and self._crawler.engine:  # not awaited, because it waits for this item
-            reason = "hsimhash_store_unavailable" if isinstance(error, HsimhashError) else "hsimhash_not_compared"
+            is_of_store = isinstance(error, (_OutageError, HsimhashError))
+            reason = "hsimhash_store_unavailable" if is_of_store else "hsimhash_not_compared"
             deferred_from_coro(self._crawler.engine.close_spider_async(reason=reason))
-        raise NotCompared(f"not compared: {error}")
+        raise NotCompared(f"not compared: {error}", log_level="DEBUG")  # the reason is already in the log
 
     async def _claimed(self, asked: TextWithId) -> Claim | None:
         """Claim a text under its id; return None if the text does not have a fingerprint."""
+        if self._outage is not None and (self._is_calling or time.monotonic() < self._outage.retry_at):
+            raise self._missed(self._outage)
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
         if not self._is_calling:
@@ -420,14 +446,61 @@ class HSimHashPipeline:
             try:
                 claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch], self._max_sketch)
             except Exception as error:  # reported to each waiting item
-                for _, answer in batch:
-                    answer.errback(error)
+                self._fail(batch, error)
             else:
+                self._end_outage()
                 for (_, answer), claim in zip(batch, claims, strict=True):
                     answer.callback(claim)
             self._count("calls")
             self._count("seconds", time.monotonic() - began)
         self._is_calling = False
+
+    def _fail(self, batch: list[_Waiting], error: Exception) -> None:
+        """Report the error of a call to its items, and in an outage also to those that wait for the next call."""
+        if isinstance(error, ClaimBusyError) or not isinstance(error, _OUTAGES):
+            for _, answer in batch:
+                answer.errback(error)
+            return
+        (_, doc_id), _ = batch[0]
+        outage = self._outage_from(error, doc_id)
+        failed, self._waiting = [*batch, *self._waiting], []
+        for _, answer in failed:
+            answer.errback(self._missed(outage))
+
+    def _outage_from(self, error: Exception, doc_id: str) -> _Outage:
+        """Begin an outage, or continue it: no call is made for some seconds, or, if the spider is closed, at all."""
+        is_closing = self._on_error == "close"
+        retry_at = math.inf if is_closing else time.monotonic() + _RETRY_S
+        if self._outage is not None:
+            self._outage.retry_at = retry_at
+            return self._outage
+        self._outage = _Outage(retry_at)
+        if is_closing:
+            effect = "the spider closes, and its other items are dropped"
+        else:
+            is_lost = isinstance(error, _LOST)
+            end = "the crawl is restarted" if is_lost else f"a call succeeds (one item is tried every {_RETRY_S:g} s)"
+            effect = (
+                f"until {end}, items are {'dropped' if self._on_error == 'drop' else 'passed on'} without being "
+                "compared; to end the crawl instead, set HSIMHASH_ON_ERROR to close"
+            )
+        logger.error("could not compare %s: %s; %s", doc_id, error, effect)
+        return self._outage
+
+    def _missed(self, outage: _Outage) -> _OutageError:
+        """Count an item that is not compared because of an outage; return its error."""
+        outage.items += 1
+        return _OutageError("the index is unavailable")
+
+    def _end_outage(self) -> None:
+        """Record that a call succeeded."""
+        if self._outage is not None:
+            logger.info("the index is available again: %s", self._outage_summary(self._outage))
+            self._outage = None
+
+    def _outage_summary(self, outage: _Outage) -> str:
+        seconds = time.monotonic() - outage.began
+        return f"{plural(outage.items, 'item')} could not be compared in {seconds:.0f} s"
 
     def _count(self, name: str, by: float = 1) -> None:
         name = f"hsimhash/{name}"

@@ -14,6 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -27,6 +28,7 @@ from scrapy.exceptions import DropItem
 from scrapy.http import Response
 
 import hsimhash.contrib.scrapy as addon
+from hsimhash.locks import WRITER_LOCK, HeldLock, wait_for_lock
 
 
 class DeclaredItem(scrapy.Item):
@@ -220,10 +222,16 @@ class Pages(scrapy.Spider):
 
 
 class Before:
-    """A pipeline before the add-on's: it replaces or drops items, or takes the index away."""
+    """A pipeline before the add-on's: it replaces or drops items, or takes the index away.
+
+    With `locked`, the index cannot be written to. With `locked for 3`, it can be again from the fourth item on, and
+    the add-on tries again at once.
+    """
 
     def __init__(self, crawler: Crawler) -> None:
         self.crawler = crawler
+        self.items = 0
+        self.lock: HeldLock | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Before:
@@ -232,16 +240,28 @@ class Before:
     def process_item(self, item: Any) -> Any:
         assert isinstance(self.crawler.spider, Pages)
         before = self.crawler.spider.crawl.before
+        index = self.crawler.get_item_pipeline(addon.HSimHashPipeline)._index
+        folder = Path(index.url.removeprefix("lmdb://").partition("?")[0])
         if before == "away":
-            self.crawler.get_item_pipeline(addon.HSimHashPipeline)._index.close()
+            index.close()
         if before == "dropped":
-            folder = self.crawler.get_item_pipeline(addon.HSimHashPipeline)._index.url.removeprefix("lmdb://")
             shutil.rmtree(folder, ignore_errors=True)
+        if before.startswith("locked"):
+            self._lock(folder / WRITER_LOCK, before.removeprefix("locked for "))
         if before == "replace":
             return {**item, "title": "replaced"}
         if before == "drop":
             raise DropItem("not wanted")
         return item
+
+    def _lock(self, path: Path, items: str) -> None:
+        self.items += 1
+        if items.isdigit():
+            addon._RETRY_S = 0.0
+        if self.items == 1:
+            self.lock = wait_for_lock(path, 0)
+        elif items.isdigit() and self.items == int(items) + 1 and self.lock is not None:
+            self.lock.close()
 
 
 class Replace:

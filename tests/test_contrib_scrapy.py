@@ -124,8 +124,10 @@ def test_an_outage_is_waited_for_and_logged_once(action: str, kept: int, tmp_pat
     assert stats["hsimhash/calls"] <= 1 + stats["elapsed_time_seconds"] // 30
     assert log.count("] ERROR: ") == 1
     verb = {"pass": "passed on", "drop": "dropped"}[action]
-    assert f"until a call succeeds (one item is tried every 30 s), items are {verb} without being compared" in log
-    assert f"the index was still unavailable at the end: {PAGES} items could not be compared in" in log
+    assert (
+        f"until a call succeeds (30 s after each failure, one is tried), items are {verb} without being compared" in log
+    )
+    assert f"the crawl ends during an outage: {PAGES} items could not be compared in" in log
     assert "Dropped" not in log
 
 
@@ -148,7 +150,7 @@ def test_an_outage_ends_when_a_call_succeeds(tmp_path: Path) -> None:
     assert (crawl["hsimhash/error"], crawl["hsimhash/new"], crawl["hsimhash/calls"]) == (3, 3, 6)
     assert log.count("] ERROR: ") == 1
     assert log.count("the index is available again: 3 items could not be compared in ") == 1
-    assert "still unavailable" not in log
+    assert "during an outage" not in log
 
 
 def test_an_index_that_is_dropped_during_the_crawl_is_explained_once(tmp_path: Path) -> None:
@@ -172,6 +174,16 @@ def test_items_that_share_an_id_are_pointed_out_and_those_without_a_text_get_the
     assert "its text is missing" not in log
     _, log = crawl_of_items(tmp_path / "ids", [{"text": TEXT}], LOG_LEVEL="INFO")
     assert "HSIMHASH_ID_FIELD" not in log
+
+
+def test_items_of_a_page_whose_ids_have_the_same_canonical_form_are_pointed_out_once(tmp_path: Path) -> None:
+    items = [{"url": f"https://example.org/list#post{number}", "text": f"{TEXT} {number}"} for number in range(3)]
+    _, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="WARNING")
+    assert log.count("items that share an id after it is made canonical") == 1
+    assert "become https://example.org/list; set HSIMHASH_ID_FIELD to the name of a field whose values differ" in log
+    items = [{"url": "https://example.org/list#post0", "text": TEXT}] * 2
+    _, log = crawl_of_items(tmp_path / "index", items, LOG_LEVEL="WARNING")
+    assert "items that share an id" not in log
 
 
 def test_a_near_duplicate_that_is_tagged_is_logged(tmp_path: Path) -> None:

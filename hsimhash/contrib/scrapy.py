@@ -9,7 +9,8 @@ Each item is compared by its text and stored under its id:
   field is missing or empty, the text comes from the response: the main text of an HTML page, otherwise the whole body.
   If a response has several items with different ids, only the first is compared by this text; the others pass.
 - The id is the item's `url` field: a string, a whole number, a UUID, or a list with one string. If it is missing or
-  empty, the id is the URL of the response. Ids that are URLs are made canonical.
+  empty, the id is the URL of the response. Ids that are URLs are made canonical: parameters are sorted, and fragments
+  are removed.
 
 The add-on does not add fields to items. It fills `text` and `url` only if the item has such a field without a value
 (`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither do
@@ -25,12 +26,21 @@ Settings:
 - `HSIMHASH_ACTION`: `drop` near-duplicates (default), or `tag` them: the match is then in `item["duplicate_of"]`. If an
   item cannot have such a field, the match is in `response.meta["duplicate_of"]`, and a warning names the class once.
 - `HSIMHASH_ON_ERROR`: what to do with an item that cannot be compared, because the index cannot be reached or because
-  its text or id cannot be used: `pass` it on (default), `drop` it, or drop it and `close` the spider.
+  its text or id cannot be used: `pass` it on (default), `drop` it, or drop it and `close` the spider. If a call fails
+  because the index is unavailable, the log says so once, and other items are not compared until a call succeeds. One
+  item is tried 30 s after each failure. With `close`, the index is not called again.
 - `HSIMHASH_TEXT_FIELD` and `HSIMHASH_ID_FIELD`: other names for the fields `text` and `url`.
 - `HSIMHASH_MAX_SKETCH`: keep items whose sketches differ in more than this many bits, 0 to 64; `off` ignores sketches.
 
-Stats: `hsimhash/new`, `hsimhash/duplicate`, `hsimhash/short` (a text without a letter or digit, or no text; the item
-passes), `hsimhash/error` (not compared; the log has the reason), `hsimhash/calls`, `hsimhash/seconds`.
+An unknown setting that begins with `HSIMHASH_` ends the crawl.
+
+Stats, each with the prefix `hsimhash/`:
+
+- `new`: items that are not near-duplicates; they were stored now, or were already stored by an earlier crawl.
+- `duplicate`: items that are near-duplicates of a stored document; they were dropped, or tagged.
+- `short`: items that have no text to compare; they pass.
+- `error`: items that could not be compared; the log gives the reasons.
+- `calls`, `seconds`: calls to the index, and the seconds that they took.
 """
 
 from __future__ import annotations
@@ -249,6 +259,7 @@ class HSimHashPipeline:
         self._logged: set[object] = set()  # what was logged once: settings, classes of items
         self._described: WeakKeyDictionary[Response, str] = WeakKeyDictionary()  # the id that has a response's text
         self._named: WeakSet[Response] = WeakSet()  # responses whose URL is the id of an item
+        self._written: WeakKeyDictionary[Response, dict[str, str]] = WeakKeyDictionary()  # items' ids by canonical id
         self._index: HSimIndex
 
     @classmethod
@@ -300,7 +311,7 @@ class HSimHashPipeline:
     def close_spider(self) -> None:
         """Close the index; by now, all items are finished."""
         if self._outage is not None:
-            logger.warning("the index was still unavailable at the end: %s", self._outage_summary(self._outage))
+            logger.warning("the crawl ends during an outage: %s", self._outage_summary(self._outage))
         if hasattr(self, "_index"):  # False if opening it failed
             self._index.close()
 
@@ -335,8 +346,13 @@ class HSimHashPipeline:
 
     async def _asked(self, fields: ItemAdapter, response: Response | None) -> TextWithId:
         """Return the text and the id of an item; raise an error if they cannot be used."""
-        doc_id = _value(fields, self._id_field)
-        if doc_id is None:
+        doc_id = self._id_of(fields, response)
+        return await self._text_of(fields, response, doc_id), doc_id
+
+    def _id_of(self, fields: ItemAdapter, response: Response | None) -> str:
+        """Return the id of an item; raise an error if it cannot be used."""
+        value = _value(fields, self._id_field)
+        if value is None:
             if response is None:
                 raise ValueError(
                     f'no value in "{self._id_field}", and the response is unknown: the item comes from an errback or '
@@ -351,10 +367,28 @@ class HSimHashPipeline:
                     *(response.url, self._id_field),
                 )
             self._named.add(response)
-            doc_id = _fill(fields, self._id_field, response.url)
-        doc_id = doc_id_of(doc_id, self._id_field)
-        doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
+            value = _fill(fields, self._id_field, response.url)
+        written = doc_id_of(value, self._id_field)
+        doc_id = canonicalize_url(written) if is_url(written) else written
         check_doc_id(doc_id)  # checked here, because a call for several items fails as a whole
+        if response is not None:
+            self._warn_of_same(written, doc_id, response)
+        return doc_id
+
+    def _warn_of_same(self, written: str, doc_id: str, response: Response) -> None:
+        """Warn once if another item of the response has a different id with the same canonical form."""
+        other = self._written.setdefault(response, {}).setdefault(doc_id, written)
+        if other != written:
+            self._log_once(
+                "items that share a canonical id",
+                "items that share an id after it is made canonical are not compared with each other: %s and %s on the "
+                "page %s become %s; set HSIMHASH_ID_FIELD to the name of a field whose values differ in more than the "
+                "fragment",
+                *(other, written, response.url, doc_id),
+            )
+
+    async def _text_of(self, fields: ItemAdapter, response: Response | None, doc_id: str) -> str:
+        """Return the text of an item; raise an error if it cannot be used."""
         text = _value(fields, self._text_field)
         if text is None and response is not None and self._described.setdefault(response, doc_id) != doc_id:
             self._log_once(
@@ -381,7 +415,7 @@ class HSimHashPipeline:
                     f'"{self._text_field}" must be a string or a list of strings, but has {others[0]!r:.80}'
                 )
             text = "\n".join(text)
-        return text_of(text, self._text_field), doc_id
+        return text_of(text, self._text_field)
 
     def _log_once(self, about: object, message: str, *given: object, level: int = logging.WARNING) -> None:
         """Log a message unless there was one about the same thing."""
@@ -479,7 +513,11 @@ class HSimHashPipeline:
             effect = "the spider closes, and its other items are dropped"
         else:
             is_lost = isinstance(error, _LOST)
-            end = "the crawl is restarted" if is_lost else f"a call succeeds (one item is tried every {_RETRY_S:g} s)"
+            end = (
+                "the crawl is restarted"
+                if is_lost
+                else f"a call succeeds ({_RETRY_S:g} s after each failure, one is tried)"
+            )
             effect = (
                 f"until {end}, items are {'dropped' if self._on_error == 'drop' else 'passed on'} without being "
                 "compared; to end the crawl instead, set HSIMHASH_ON_ERROR to close"

@@ -50,7 +50,9 @@ from hsimhash.store import backend_of
 )
 @exclusive_option
 @click.option(
-    "--claim", is_flag=True, help="With --on-duplicate skip: keep results exact while other processes write with --claim."
+    "--claim",
+    is_flag=True,
+    help="With --on-duplicate skip: keep results exact while other processes write with --claim.",
 )
 @click.option(
     "--rate",

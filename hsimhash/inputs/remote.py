@@ -100,7 +100,9 @@ def matching_urls(url: str) -> list[str]:
     try:
         found = sorted(system.glob(pattern), key=path_order)
     except NotImplementedError:
-        raise ValueError(f"input {name}: its protocol does not support listing files; pass the URL of each file") from None
+        raise ValueError(
+            f"input {name}: its protocol does not support listing files; pass the URL of each file"
+        ) from None
     except Exception as error:
         raise _failure(url, error) from None
     if not found:

@@ -105,5 +105,5 @@ def test_compact_and_backup_print_the_shells_line_and_do_nothing() -> None:
     compact = run("compact", "--store", STORE)
     assert (compact.exit_code, compact.stdout) == (2, "major_compact 'crawl:pages'\n")
     backup = run("backup", "hdfs://nn/backups/2026-01-31", "--store", STORE)
-    assert (backup.exit_code, backup.stdout) == (2, "snapshot 'crawl:pages', 'pages-2026-01-31'\n")
-    assert "ExportSnapshot -snapshot pages-2026-01-31 -copy-to hdfs://nn/backups/2026-01-31" in backup.stderr
+    assert (backup.exit_code, backup.stdout) == (2, "snapshot 'crawl:pages', 'crawl-pages-2026-01-31'\n")
+    assert "ExportSnapshot -snapshot crawl-pages-2026-01-31 -copy-to hdfs://nn/backups/2026-01-31" in backup.stderr

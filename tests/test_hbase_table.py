@@ -70,8 +70,8 @@ def test_a_missing_family_is_added_whole() -> None:
 def test_the_record_never_expires_and_drawers_live_as_long_as_documents() -> None:
     table = made(TableSettings(ttl_s=100), i={"TTL": "100"}, f={"TTL": "50"})
     assert differing(table, TableSettings()) == [
-        "family f: TTL is 50, expected 100",
-        f"family i: TTL is 100, expected {FOREVER_S}",
+        "family f: TTL is 50s, expected 100s",
+        "family i: TTL is 100s, expected unlimited",
     ]
 
 

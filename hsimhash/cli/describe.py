@@ -32,8 +32,8 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
              hsimhash describe --store lmdb://pages --json | jq .documents
              hsimhash describe --store hbase://gw1/crawl:pages
 
-    On HBase, describe also lists the settings of the column families that differ from what create-table sets, and the
-    segments and drawers in each region. --json prints every part of the profile.
+    On HBase, describe also lists the settings of the column families, and the segments in each region. --json prints
+    every part of the profile.
     """
     refuse_walk(settings.store, workers)
     if workers is not None and not is_counted:

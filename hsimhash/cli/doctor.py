@@ -28,7 +28,8 @@ from hsimhash.store.checkup import Check
     is_flag=False,
     flag_value=100,
     metavar="N",
-    help="HBase: open as many connections as N processes would (default: 100), and time the last one.",
+    help="HBase: open as many connections as N processes would (default: 100), and time the last one. Do not use it "
+    "while programs use the gateways.",
 )
 @json_option
 def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:

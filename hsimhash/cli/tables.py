@@ -140,9 +140,9 @@ def create_table_command(
     creates, learn them first, with 'hsimhash fit', and pass --profile auto-3:rarity=TABLE.
 
     On HBase, create-table creates the table with its settings. It turns an existing table without an index, such as one
-    made with --print-commands, into an index. It does not alter tables: it prints how an existing table differs. If the
-    TTL, the compression or a family option that you pass differs, the exit code is 5. --dry-run marks what would be
-    created with +, what you should alter in hbase shell with ~, and what is already right with =. On PostgreSQL, it
+    made with --print-commands, into an index. It does not alter an existing table, but prints how its settings differ.
+    If the TTL, the compression or a family option that you pass differs, the exit code is 5. --dry-run marks what would
+    be created with +, what you should alter in hbase shell with ~, and what is already right with =. On PostgreSQL, it
     creates three tables in one transaction. --print-commands does not need a server.
     """
     record = wanted_record(settings, settings.max_distance)

@@ -63,7 +63,7 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     assert other.exit_code == 5
     assert "layout: the index has 4, requested 10" in other.stderr
     longer = run("create-table", "--store", store, "--layout", "4", "--ttl", "2d", "--dry-run")
-    assert "~ alter family f: TTL is 86400, expected 172800" in longer.stdout
+    assert "~ alter family f: TTL is 1d, expected 2d" in longer.stdout
     assert f"alter 'default:{Address.parse(store).table}', {{NAME => 'd', TTL => '172800'}}" in longer.stderr
     assert longer.exit_code == 5
     assert "then run this command again" in longer.stderr
@@ -107,11 +107,11 @@ def test_the_record_says_which_ttl_is_right_if_one_family_was_altered(
     line = f"alter 'default:{name}', {{NAME => '{altered}', TTL => '7776000'}}"
     for _ in range(2):
         told = run("doctor", "--store", store).stdout
-        assert f"warn  settings: family {altered}: TTL is 3600, expected 7776000; in hbase shell: {line}" in told
+        assert f"warn  settings: family {altered}: TTL is 1h, expected 90d; in hbase shell: {line}" in told
         assert "  ttl:" not in told
         assert line in run("create-table", "--store", store).stderr
     assert json.loads(done("describe", "--store", store, "--json"))["deviations"] == [
-        f"family {altered}: TTL is 3600, expected 7776000"
+        f"family {altered}: TTL is 1h, expected 90d"
     ]
 
 

@@ -120,7 +120,7 @@ class _HBaseBackend(Backend):
         return quick_checks(url) if is_quick else checks(url, writes=writes, processes=processes)
 
     def instead(self, capability: type, url: str, target: str = "") -> Instead | None:
-        from hsimhash.store.hbase.gateway.table import compact_line, snapshot_line
+        from hsimhash.store.hbase.gateway.table import compact_line, snapshot_line, snapshot_prefix
 
         address = Address.parse(url)
         if capability is Compacts:
@@ -128,7 +128,7 @@ class _HBaseBackend(Backend):
             return Instead(said, [compact_line(address)])
         if capability is BacksUp:
             last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
-            name = f"{address.table}-{last}"
+            name = f"{snapshot_prefix(address)}-{last}"
             tool = (
                 f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {shlex.quote(target)}"
             )

@@ -39,6 +39,7 @@ from hsimhash.store.hbase.gateway.table import (
     missing_families,
     new_table,
     snapshot_line,
+    snapshot_prefix,
 )
 from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import (
@@ -305,7 +306,7 @@ def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:
     address = Address.parse(url)
     with open_gateway(address) as gateway:
         _check_index(gateway, address)
-        is_dropped = is_sure(snapshot_line(address, f"{address.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
+        is_dropped = is_sure(snapshot_line(address, f"{snapshot_prefix(address)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
         if is_dropped:
             gateway.delete_table()
     return is_dropped

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hsimhash.durations import ttl_in_words
 from hsimhash.errors import HsimhashError, IndexNotFoundError, StoreUnavailableError, plural
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.gateway.address import DEFAULT_NAMESPACE, Address
@@ -18,6 +19,7 @@ from hsimhash.store.hbase.gateway.base import (
     Family,
     Gateway,
     Table,
+    ttl_in,
 )
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
@@ -178,9 +180,15 @@ def shell_lines(steps: Iterable[Step]) -> list[str]:
 
 def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
     return [
-        Step("~", f"{place}: {name} is {found.get(name, 'not set')}, expected {value}", line, name)
-        for name, value in wanted.items()
+        Step("~", f"{place}: {name} is {_shown(name, found)}, expected {_shown(name, wanted)}", line, name)
+        for name in wanted
     ]
+
+
+def _shown(name: str, attributes: Mapping[str, str]) -> str:
+    if name not in attributes:
+        return "not set"
+    return ttl_in_words(ttl_in(attributes)) if name == "TTL" else attributes[name]
 
 
 def _values(attributes: dict[str, str]) -> str:
@@ -222,6 +230,11 @@ def compact_line(address: Address) -> str:
 def drop_lines(address: Address) -> list[str]:
     """Return the `hbase shell` lines that delete the table."""
     return [f"disable {_ruby_table(address)}", f"drop {_ruby_table(address)}"]
+
+
+def snapshot_prefix(address: Address) -> str:
+    """Return the beginning of the names of a table's snapshots, which differs between namespaces."""
+    return address.table if address.namespace == DEFAULT_NAMESPACE else f"{address.namespace}-{address.table}"
 
 
 def snapshot_line(address: Address, name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex, ProfileMismatchError
-from hsimhash.load import relayout
+from hsimhash.load import default_job, relayout
 from hsimhash.progress import Observer
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_signatures
@@ -67,6 +67,46 @@ def test_one_that_was_interrupted_goes_on(old: str, most: int) -> None:
     assert not Path("job").exists()
 
 
+def test_an_unfinished_relayout_is_reported_until_it_finishes(old: str) -> None:
+    new, told = "lmdb://new", list[int]()
+    stops_in_merge = Observer(stop=lambda: len(told) >= 7, progress=lambda _: told.append(1))
+    HSimIndex.create(new, layout="4", profile="auto-2").close()
+    with HSimIndex.open(old) as source, HSimIndex.open(new) as target:
+        job = default_job(new, []).with_suffix(".relayout")
+        assert relayout(source, target, job, observer=stops_in_merge, shard_documents=500) is None
+    said = "a relayout into this index has not finished"
+    assert f"warn  relayout: {said}" in run("doctor", "--store", new).stdout
+    assert said in run("status", "--store", new).stderr
+    checked = run("check", "--store", new).stderr
+    assert f"{said}, so documents are missing, and there may be problems: run the same" in checked
+    assert "--repair'" not in checked
+    resumed = run("relayout", "--store", old, "--to", new)
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "new or changed: 2,999 since the job began" in resumed.stderr
+    assert "already has" not in resumed.stderr
+    for command in ("doctor", "status", "check"):
+        result = run(command, "--store", new)
+        assert said not in result.stdout + result.stderr
+
+
+def test_a_target_with_documents_is_named_before_they_are_replaced(old: str) -> None:
+    with HSimIndex.create("lmdb://new", layout="4", profile="auto-2") as new:
+        new.add(5, "页/8")
+    result = run("relayout", "--store", old, "--to", "lmdb://new")
+    assert result.exit_code == 0, result.stderr
+    assert "lmdb://new already has 1 document; documents with the same id are replaced" in result.stderr
+    assert documents("lmdb://new") == documents(old)
+
+
+def test_an_interrupt_before_the_copy_says_so(old: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted_open(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hsimhash.cli.relayout.opened_index", interrupted_open)
+    result = run("relayout", "--store", old, "--to", "lmdb://new")
+    assert (result.exit_code, "stopped before this run copied anything" in result.stderr) == (130, True)
+
+
 def test_what_others_have_in_the_jobs_folder_stays(old: str) -> None:
     Path("job").mkdir()
     Path("job", "mine").write_text("kept")
@@ -107,7 +147,7 @@ def test_what_cannot_be_is_refused(old: str) -> None:
         ),
         (("--to", "lmdb://english", "--to-layout", "10"), 5, "is already an index, with profile words-1"),
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
-        (("--to", old, "--to-layout", "4"), 2, "are the same index"),
+        (("--to", old, "--to-layout", "4"), 2, "are the same index; choose another index to copy to"),
         (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
         (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for an index on HBase"),
     ):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from hsimhash.index import HSimIndex, opened_index
 from hsimhash.layout import Layout
 from hsimhash.load import default_job, relayout
 from hsimhash.load.job import unfinished_jobs
+from hsimhash.load.relayout import is_begun
 from hsimhash.settings import Settings
 from hsimhash.store import Opening, backend_of
 from hsimhash.store.base import JOB_DEADLINE_S
@@ -68,7 +71,9 @@ def relayout_command(
     which ingest jobs have finished. If you repeat one, it adds documents that have been removed in the meantime.
 
     Run the same command again to resume. At the end, relayout counts the documents in both indexes and prints what is
-    left to do. Do not run it again once programs write to the new index: it restores what they changed or removed.
+    left to do. Until then, the new index is incomplete, and doctor, status and check print a warning. If the new index
+    already has documents, relayout prints a warning and replaces those with the same id. Do not run relayout again once
+    programs write to the new index: it restores what they changed or removed.
     """
     if stage is not None:
         refuse_flags(target, "--stage")
@@ -78,18 +83,30 @@ def relayout_command(
     if stage is not None:
         options = stage_options(stage, hbase_command, memory_mib, workers, is_first=False, tell_commands=None)
     _refuse_unfinished(settings.store)
-    with (
-        open_index(settings, is_job=True) as old,
-        _made(old, target, to_layout, distance) as new,
-        stoppable() as stop,
-        watching("read", stop, quiet=quiet) as observer,
-    ):
-        added = relayout(old, new, job, stage=options, observer=observer)
+    with ExitStack() as resources:
+        with _nothing_copied():
+            old = resources.enter_context(open_index(settings, is_job=True))
+            new = resources.enter_context(_made(old, target, to_layout, distance))
+            is_resumed = is_begun(job)
+            if not is_resumed and (present := new.count(workers=workers)):
+                say(f"{target} already has {plural(present, 'document')}; documents with the same id are replaced")
+        with stoppable() as stop, watching("read", stop, quiet=quiet) as observer:
+            added = relayout(old, new, job, stage=options, observer=observer)
         if added is None:
-            say("interrupted: run the same command again to resume")
+            say(f"interrupted: run the same command again to resume; until it finishes, {target} is incomplete")
             return ExitCode.INTERRUPTED
         counts = old.count(workers=workers), new.count(workers=workers)
-    return _conclude(settings.store, target, counts, added)
+    return _conclude(settings.store, target, counts, f"{added:,}{' since the job began' if is_resumed else ''}")
+
+
+@contextmanager
+def _nothing_copied() -> Iterator[None]:
+    """If an interrupt ends the block, print that this run did not copy anything."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("stopped before this run copied anything")
+        raise
 
 
 def _refuse_unfinished(url: str) -> None:
@@ -102,10 +119,10 @@ def _refuse_unfinished(url: str) -> None:
         )
 
 
-def _conclude(old: str, new: str, counts: tuple[int, int], added: int) -> ExitCode:
-    """Print how many documents both indexes have, and what is left to do."""
+def _conclude(old: str, new: str, counts: tuple[int, int], added: str) -> ExitCode:
+    """Print how many documents both indexes have and how many the job added, and what is left to do."""
     have = f"{old} has {plural(counts[0], 'document')}, {new} has {counts[1]:,}"
-    say(f"{have}; new or changed: {added:,}")
+    say(f"{have}; new or changed: {added}")
     if counts[0] > counts[1]:
         say("other processes wrote during the copy; run the command again to copy their documents")
         return ExitCode.FAILED

@@ -34,6 +34,7 @@ from hsimhash.load import default_job
 from hsimhash.settings import Settings
 from hsimhash.store import CheckReport, backend_of, capable
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
+from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
 from hsimhash.store.urls import holds_password
 
 _LEFTOVERS_SHOWN = 3  # if there are no problems
@@ -90,6 +91,7 @@ def check_command(
         check_job(folder)
     try:
         with open_index(settings, is_job=True) as index, watching("check") as observer:
+            is_half = has_unfinished_relayout(index.store)
             if sample is None:
                 processes = workers or os.cpu_count() or 1
                 report = index.check(repair=repair, observer=observer, workers=processes, folder=folder)
@@ -99,13 +101,17 @@ def check_command(
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
     cleaner = "collect" if Collects in backend_of(settings.store).capabilities else "check --repair"
-    return _told(report, cleaner, is_sample=sample is not None, is_repair=repair, as_json=as_json)
-
-
-def _told(report: CheckReport, cleaner: str, *, is_sample: bool, is_repair: bool, as_json: bool) -> ExitCode:
-    """Print a report, and return the exit code; `cleaner` is the command that deletes leftovers."""
-    if is_sample:
+    if sample is not None:
         say("this was a sample: the counts cover only the rows that were checked")
+    _print_report(report, as_json=as_json)
+    if is_half:
+        say(f"{UNFINISHED}, and there may be problems: {RUN_AGAIN}, then check the index")
+    else:
+        _say_remedies(report, cleaner, is_repair=repair)
+    return ExitCode.DONE if report.is_sound or repair else ExitCode.PROBLEMS_FOUND
+
+
+def _print_report(report: CheckReport, *, as_json: bool) -> None:
     facts = report.to_json()
     if as_json:
         print_json(facts)
@@ -113,6 +119,10 @@ def _told(report: CheckReport, cleaner: str, *, is_sample: bool, is_repair: bool
         print_fields({name: value for name, value in facts.items() if type(value) is int})
         for example in report.examples if report.problems else report.examples[:_LEFTOVERS_SHOWN]:
             say(example)
+
+
+def _say_remedies(report: CheckReport, cleaner: str, *, is_repair: bool) -> None:
+    """Print what to do about problems and leftovers; `cleaner` is the command that deletes leftovers."""
     if report.leftovers:
         rest = (
             "a later run deletes those that are old enough"
@@ -120,10 +130,8 @@ def _told(report: CheckReport, cleaner: str, *, is_sample: bool, is_repair: bool
             else f"run 'hsimhash {cleaner}' to delete those that are old enough"
         )
         say(f"leftovers are harmless; {rest}")
-    if report.is_sound or is_repair:
-        return ExitCode.DONE
-    say("found problems; run 'hsimhash check --repair' to repair them")
-    return ExitCode.PROBLEMS_FOUND
+    if not (report.is_sound or is_repair):
+        say("found problems; run 'hsimhash check --repair' to repair them")
 
 
 def _read_shard(

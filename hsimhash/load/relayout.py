@@ -25,6 +25,7 @@ from hsimhash.locks import lock_or_refuse
 from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store import BulkLoad, StageOptions, store_name
 from hsimhash.store.base import resumed
+from hsimhash.store.unfinished_relayout import mark_relayout
 
 SHARD_DOCUMENTS = 500_000  # reading and sorting a shard takes about 300 MB
 _STATE = "relayout.json"
@@ -62,7 +63,8 @@ def relayout(
         shard_documents: Approximate number of documents to read at once and sort as one run.
 
     Returns:
-        Number of documents that are new or changed in the new index; None if the observer requested to stop.
+        Number of documents that the job has added or changed in the new index, in all of its calls; None if the
+        observer requested to stop.
 
     Raises:
         ProfileMismatchError: The profiles differ.
@@ -73,17 +75,25 @@ def relayout(
         make_folder(folder)
         lock = lock_or_refuse(folder / "lock", f"is working on the same job ({folder})", OTHER_JOB)
     with lock, file_errors(folder), new.bulk(folder / "runs", stage=stage) as bulk:
-        state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
-        if state is None:
+        state = _begun(folder, old, new, shard_documents)
+        mark_relayout(new.store, is_finished=False)
+        reached = _read(old, bulk, folder, state, observer)
+        if reached is None:
             return None
-        added = resumed(partial(_merge, new, bulk, state.documents, observer))
+        added = resumed(partial(_merge, new, bulk, reached.documents, observer))
         if added is not None:
+            mark_relayout(new.store, is_finished=True)
             bulk.delete()
             for name in (_STATE, "lock"):
                 (folder / name).unlink()
             with suppress(OSError):  # the folder has other files
                 folder.rmdir()
         return added
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a job folder has an unfinished relayout."""
+    return (folder / _STATE).exists()
 
 
 def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -> int | None:
@@ -93,7 +103,7 @@ def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: Observer) -
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
     if store_name(old.url) == store_name(new.url):
-        raise ValueError(f"{old.url} and {new.url} are the same index; name another index for the new layout")
+        raise ValueError(f"{old.url} and {new.url} are the same index; choose another index to copy to")
     if old.profile != new.profile:
         raise ProfileMismatchError(
             f"{new.url} is already an index, with profile {new.profile.name}, but {old.url} has {old.profile.name}, "

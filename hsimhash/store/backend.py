@@ -129,8 +129,8 @@ class Backend(ABC):
     ) -> Iterator[Check]:
         """Check an index step by step, from its folder or server to its data.
 
-        `check_record` and `check_read` in `checkup.py` work for every store. `doctor` prints settings next to the
-        result of `check_record`.
+        `check_record`, `check_relayout` and `check_read` in `checkup.py` work for every store. `doctor` prints settings
+        next to the result of `check_record`.
 
         Args:
             url: URL of the index.

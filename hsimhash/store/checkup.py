@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store.base import Record, Store
+from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
 
 QUERY = 0x5851F42D4C957F2D  # arbitrary; most likely nothing is near it
 READS = 5  # number of timed round trips; their median is reported
@@ -34,6 +35,12 @@ class Check:
 def check_record(record: Record) -> Check:
     """Report the record's layout and profile."""
     return Check("record", "ok", f"layout {record.layout.name}, profile {record.profile.get('name')}", record=record)
+
+
+def check_relayout(store: Store) -> Iterator[Check]:
+    """Warn if a relayout into the index has not finished."""
+    if has_unfinished_relayout(store):
+        yield Check("relayout", "warn", f"{UNFINISHED}; {RUN_AGAIN}")
 
 
 def check_read(store: Store) -> Check:

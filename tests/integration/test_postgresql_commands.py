@@ -15,7 +15,12 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.store.postgresql.codec import signed_word, signed_words
-from tests.support.command_line import DOCUMENTS, assert_status_names_a_crowd, run
+from tests.support.command_line import (
+    DOCUMENTS,
+    assert_a_half_copied_index_is_reported,
+    assert_status_names_a_crowd,
+    run,
+)
 from tests.support.fingerprint_sets import near_and_equal
 from tests.support.postgresql_server import USER, PostgresqlServer
 from tests.support.stopped_servers import ended_while_stopped
@@ -179,6 +184,10 @@ def test_doctor_looks_at_server_record_and_tables(postgresql: PostgresqlServer, 
     assert (found.exit_code, json.loads(found.stdout)["problems"]) == (6, 1)
     assert run("check", "--repair", "--store", filled).exit_code == 0
     assert run("check", "--store", filled).exit_code == 0
+
+
+def test_a_half_copied_index_on_postgresql_is_reported(filled: str) -> None:
+    assert_a_half_copied_index_is_reported(filled)
 
 
 def test_doctor_tells_what_does_not_answer(url: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from hsimhash.index import HSimIndex
-from tests.support.command_line import assert_status_names_a_crowd, run
+from tests.support.command_line import assert_a_half_copied_index_is_reported, assert_status_names_a_crowd, run
 from tests.support.processes import stopped
 from tests.support.redis_server import QUICK, RedisServer, redis_running
 from tests.support.serve_process import JSON, served
@@ -119,6 +119,11 @@ def test_an_index_is_made_with_a_ttl_which_others_may_not_ask_otherwise(url: str
     assert json.loads(done("describe", "--store", url, "--json"))["ttl_s"] == 7_776_000
     done("create-table", "--store", f"{url}-none")
     assert "has no TTL" in run("create-table", "--store", f"{url}-none", "--ttl", "1d").stderr
+
+
+def test_a_half_copied_index_on_redis_is_reported(url: str) -> None:
+    done("create-table", "--store", url)
+    assert_a_half_copied_index_is_reported(url)
 
 
 def test_the_doctor_finds_a_sound_server_well(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from hsimhash.cli import main
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.native_package import SWITCH
+from hsimhash.store.unfinished_relayout import UNFINISHED, mark_relayout
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
 ANSWER_S = 10.0  # within which a command shows more after its prompt is answered
@@ -127,6 +128,17 @@ def show_crowds(url: str) -> tuple[list[dict[str, object]], list[str]]:
     """Return what `status` reports about crowded fingerprints: the JSON, and the lines of text."""
     found = json.loads(run("status", "--store", url, "--json").stdout)["crowds"]
     return found, [line for line in run("status", "--store", url).stdout.splitlines() if line.startswith("crowded")]
+
+
+def assert_a_half_copied_index_is_reported(url: str) -> None:
+    """Assert that `doctor`, `status` and `check` warn about an index while a relayout into it is unfinished."""
+    for is_finished in (False, True):
+        with HSimIndex.open(url) as index:
+            mark_relayout(index.store, is_finished=is_finished)
+        for command in ("doctor", "status", "check"):
+            result = run(command, "--store", url)
+            assert result.exit_code == 0, result.stderr
+            assert (UNFINISHED in result.stdout + result.stderr) is not is_finished
 
 
 def assert_status_names_a_crowd(url: str) -> None:

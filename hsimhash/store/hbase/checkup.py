@@ -20,7 +20,7 @@ from hsimhash.durations import ttl_in_words
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
 from hsimhash.store.base import RECORD_PARTS
-from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
+from hsimhash.store.checkup import READS, Check, check_read, check_record, check_relayout, median_ms
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.base import RECORD_FAMILY, Deletion, Gateway, Put, Table
 from hsimhash.store.hbase.gateway.connection import Connection, server_type_at, tls_context
@@ -141,6 +141,7 @@ def _check_index(url: str, address: Address, gateway: Gateway, table: Table | No
     try:
         store = HBaseStore.open(url, gateway)
         yield check_record(store.record)
+        yield from check_relayout(store)
         if table and (said := ttl_difference(url, gateway, table)):
             yield Check("ttl", "warn", said)
         elif table and table.is_complete and table.has_one_ttl:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hsimhash.errors import HsimhashError
 from hsimhash.locks import WRITER_LOCK, writer_of
-from hsimhash.store.checkup import Check, check_read, check_record
+from hsimhash.store.checkup import Check, check_read, check_record, check_relayout
 from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.lmdb.store import LmdbStore
 
@@ -29,6 +29,7 @@ def checks(url: str, folder: Path) -> Iterator[Check]:
     with store:
         yield _check_folder(store.session.path)
         yield check_record(store.record)
+        yield from check_relayout(store)
         yield check_read(store)
         yield _check_writer(store.session.path)
         yield _check_file(store.free_bytes(), store.session.file_bytes())

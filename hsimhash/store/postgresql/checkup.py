@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hsimhash.errors import HsimhashError
-from hsimhash.store.checkup import Check, check_read, check_record, median_ms
+from hsimhash.store.checkup import Check, check_read, check_record, check_relayout, median_ms
 from hsimhash.store.postgresql.audit import missing_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.privileges import privileges
@@ -33,6 +33,7 @@ def checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
         try:
             yield store.session.call(_check_server)
             yield check_record(store.record)
+            yield from check_relayout(store)
             yield store.session.call(lambda link: _check_privileges(link, store.tables))
             yield check_read(store)
             yield from store.session.call(_check_settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hsimhash.errors import HsimhashError
-from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
+from hsimhash.store.checkup import READS, Check, check_read, check_record, check_relayout, median_ms
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.operations import opened, session_at
 from hsimhash.store.redis.server import config_of, info_of, persistence_of
@@ -26,6 +26,7 @@ def checks(url: str, *, is_quick: bool = False, password: str | None = None) -> 
             store = opened(session)
             yield check_record(store.record)
             if not is_quick:
+                yield from check_relayout(store)
                 yield check_read(store)
     except HsimhashError as error:
         yield Check.failed("index", error)

@@ -87,6 +87,12 @@ def create_one(url: str) -> Remedy:
     )
 
 
+def diagnose(url: str) -> str:
+    """Return the remedy to diagnose the index at a URL, which must not contain secrets."""
+    command = quoted(f"hsimhash doctor --store {shlex.quote(url)}")
+    return f"run {command}"
+
+
 def quoted(command: str) -> str:
     """Return a command in quotation marks that do not occur in it."""
     quote = '"' if "'" in command else "'"

@@ -6,9 +6,11 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from hsimhash.errors import IndexNotFoundError
+from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.hbase.gateway.connection import THRIFT2
 from hsimhash.store.hbase.gateway.failures import RefusedError, TransientError, store_error
 
+PAGES = Address.parse("hbase://gw1:9090/pages")
 NO_MASTER = """Failed after attempts=16, exceptions:
 2026-11-22T00:00:01.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \
 org.apache.hadoop.hbase.MasterNotRunningException: java.io.IOException: org.apache.zookeeper.NoNodeException
@@ -19,7 +21,7 @@ org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Ca
 
 
 def told(message: str, method: str = "getMultiple", *, can_retry: bool = True) -> Exception:
-    return store_error(THRIFT2.TIOError(message=message, canRetry=can_retry), method, "default:pages", "gw1:9090")
+    return store_error(THRIFT2.TIOError(message=message, canRetry=can_retry), method, PAGES, "gw1:9090")
 
 
 def test_the_last_cause_follows_the_first_line() -> None:
@@ -45,6 +47,7 @@ def test_where_only_the_table_is_named_it_is_missing_or_disabled(message: str) -
     assert isinstance(error, IndexNotFoundError)
     assert "table default:pages is missing or disabled" in str(error)
     assert "create" not in str(error)
+    assert str(error).endswith("run 'hsimhash doctor --store hbase://gw1:9090/default:pages' to see which")
 
 
 def test_a_table_that_is_disabled_under_a_call_is_waited_for_and_named() -> None:
@@ -56,5 +59,5 @@ def test_a_table_that_is_disabled_under_a_call_is_waited_for_and_named() -> None
 
 def test_regions_that_cannot_be_listed_while_one_is_on_its_way_are_listed_again() -> None:
     error = TApplicationException(TApplicationException.INTERNAL_ERROR, "Internal error processing")
-    assert isinstance(store_error(error, "getAllRegionLocations", "default:pages", "gw1:9091"), TransientError)
-    assert isinstance(store_error(error, "getMultiple", "default:pages", "gw1:9091"), RefusedError)
+    assert isinstance(store_error(error, "getAllRegionLocations", PAGES, "gw1:9091"), TransientError)
+    assert isinstance(store_error(error, "getMultiple", PAGES, "gw1:9091"), RefusedError)

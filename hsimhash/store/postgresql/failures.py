@@ -17,8 +17,9 @@ from hsimhash.errors import (
     IndexNotFoundError,
     StoreBusyError,
     StoreUnavailableError,
+    diagnose,
 )
-from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.address import DEFAULT_SCHEMA, DatabaseAddress
 
 # Errors from a server that is starting, stopping or full, and from conflicting transactions. The same call may succeed
 # soon.
@@ -42,7 +43,12 @@ _PASSING_WORDS = re.compile(
 _REMEDIES = (
     (r"No such file or directory", "is PostgreSQL running, and is its socket in that folder?"),
     (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
-    (r"password authentication failed|no password supplied", "put the password in ~/.pgpass"),
+    (
+        r"password authentication failed",
+        "check the user in the URL, and the password in PGPASSWORD, which overrides the others, in passfile= or in "
+        "~/.pgpass",
+    ),
+    (r"no password supplied", "put the password in PGPASSWORD or ~/.pgpass"),
     (r"no pg_hba\.conf entry|authentication failed", "allow this user, host and database in pg_hba.conf"),
     (r"permission denied for database", "grant CONNECT on the database to this user"),
     (r"role .* does not exist", "specify the user in the URL: postgresql://user@host/database"),
@@ -117,9 +123,23 @@ def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
 
 def _lacking(user: str, where: str, said: str) -> HsimhashError:
     who = f'user "{user}"' if user else "the user"
-    is_for_owner = said.startswith("must be owner")
-    remedy = "run this command as the owner of the tables" if is_for_owner else "grant it, or use another user"
+    if found := re.fullmatch("permission denied for schema (.+)", said):
+        remedy = _schema_grant(found[1], f'"{user}"' if user else "USER")
+    elif said.startswith("must be owner"):
+        remedy = "run this command as the owner of the tables"
+    else:
+        remedy = "grant it, or use another user"
     return HsimhashError(f"{who} lacks a privilege on {where}: {said}; {remedy}")
+
+
+def _schema_grant(schema: str, user: str) -> str:
+    """Return the remedy for a missing privilege on a schema, as statements for its owner."""
+    if schema == DEFAULT_SCHEMA:  # usually, every user has USAGE; since PostgreSQL 15, only the owner has CREATE
+        return f"to create an index there, run GRANT CREATE ON SCHEMA {schema} TO {user} as the owner of the database"
+    return (
+        f"to create an index there, run GRANT USAGE, CREATE ON SCHEMA {schema} TO {user}; to use an existing one, "
+        f"GRANT USAGE is sufficient"
+    )
 
 
 def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> HsimhashError:
@@ -169,9 +189,8 @@ def store_error(error: Exception, address: DatabaseAddress, user: str = "") -> H
     if isinstance(error, (psycopg.OperationalError, *_PASSING, *_ENDED)) and error.sqlstate is not None:
         return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again")
     if isinstance(error, psycopg.OperationalError):
-        remedy = next(
-            (remedy for words, remedy in _REMEDIES if re.search(words, said)), "run 'hsimhash doctor' for details"
-        )
+        usual = f"{diagnose(address.index_url)} for details"
+        remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), usual)
         return StoreUnavailableError(f"cannot connect to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
         return HsimhashError(

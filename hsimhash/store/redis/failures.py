@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.errors import HsimhashError, StoreUnavailableError, diagnose
 from hsimhash.store.redis.address import RedisAddress
 
 _REFUSED = "it rejected the user or password; check HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
@@ -58,4 +58,4 @@ def store_error(error: Exception, address: RedisAddress, tried_s: float = 0) -> 
     remedy = next((remedy for text, remedy in _REMEDIES if text in named), "")
     how_long = f" (retried for {tried_s:.0f} s)" if tried_s >= 1 else ""
     why = f"{remedy} ({said})" if remedy else said or type(error).__name__
-    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; run 'hsimhash doctor' for details")
+    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; {diagnose(str(address))} for details")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from thriftpy2.thrift import TApplicationException
 
-from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError, diagnose
 from hsimhash.store.hbase.gateway.address import Address, Endpoint
 from hsimhash.store.hbase.gateway.sasl import KerberosError, Status
 
@@ -62,9 +62,9 @@ class RefusedError(HsimhashError):
     """A call that the servers will never accept."""
 
 
-def store_error(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
+def store_error(error: Exception, method: str, address: Address, gateway: object) -> HsimhashError:
     """Translate an error from a gateway; return a `TransientError` if a retry may help."""
-    message = str(getattr(error, "message", None) or error)
+    message, table = str(getattr(error, "message", None) or error), address.full_table.decode()
     classes = set(_JAVA.findall(message))
     what = f"{method} on {table}: {_gist(message)}"
     if "TableNotEnabledException" in classes:
@@ -74,7 +74,8 @@ def store_error(error: Exception, method: str, table: str, gateway: object) -> H
     if _NO_TABLE & classes:
         return IndexNotFoundError(f"there is no table {table} ({what}); the index may have been dropped")
     if _is_but_the_table(message, table.removeprefix("default:")):
-        return IndexNotFoundError(f"table {table} is missing or disabled ({what}); run 'hsimhash doctor' to see which")
+        remedy = f"{diagnose(str(address))} to see which"
+        return IndexNotFoundError(f"table {table} is missing or disabled ({what}); {remedy}")
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(f"table {table} lacks a column family of an index ({what}); choose another table name")
     if "Read-only mode" in message:

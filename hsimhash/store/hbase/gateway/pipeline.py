@@ -21,7 +21,7 @@ from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
 from hsimhash import metrics
-from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError, diagnose
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.gateway.base import UNANSWERED
 from hsimhash.store.hbase.gateway.connection import Call, Connection, first_heard, is_reply
@@ -218,7 +218,8 @@ class _PipelineRun:
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
             return StoreTimeoutError(f"the time limit was exceeded; last error: {last}")
         return StoreUnavailableError(
-            f"no reply from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
+            f"no reply from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; "
+            f"{diagnose(str(self._pool.address))}"
         )
 
     def go(self) -> None:
@@ -324,8 +325,8 @@ class _PipelineRun:
     def _refused(self, lane: _Lane, error: Exception) -> None:
         """Handle an error that a gateway returned."""
         number = lane.begun.popleft()
-        table = self._pool.address.full_table.decode()
-        meaning = store_error(error, lane.connection.last_method, table, lane.connection.endpoint)
+        connection = lane.connection
+        meaning = store_error(error, connection.last_method, self._pool.address, connection.endpoint)
         if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
             if not self._has_met_internal_error and not self._once:  # the gateway may be shutting down
                 meaning = TransientError(str(meaning))

@@ -227,7 +227,7 @@ class ThriftGateway(Gateway):
             connection.receive()
         except Exception as error:
             if is_reply(error):
-                raise store_error(error, method, self._table.decode(), connection.endpoint) from error
+                raise store_error(error, method, self._address, connection.endpoint) from error
             raise StoreUnavailableError(
                 f"gateway {connection.endpoint}: {method}: {reason(error, TABLE_CHANGE_S)}"
             ) from error

@@ -317,7 +317,7 @@ class Writes:
             raise StoreUnavailableError(
                 f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in a row, although reads "
                 f"succeed; the documents may or may not have been written: write them again, and run 'hsimhash doctor "
-                f"--write'"
+                f"--write' with the URL of this index"
             )
 
     def _put_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> None:

@@ -45,7 +45,7 @@ from hsimhash.store.lmdb.audit import audit, glance
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.session import LmdbView
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.support.command_line import PROGRAM
+from tests.support.command_line import PROGRAM, run
 from tests.support.effort import thorough, tries
 from tests.support.processes import LIMIT_S, fork, forked, stopped
 
@@ -701,6 +701,19 @@ def test_a_record_that_cannot_be_read_is_named_with_the_remedy(store: LmdbStore,
         CorruptionError, match=rf"index {path} is damaged: its record cannot be read .*restore a backup"
     ):
         open_store(f"lmdb://{path}")
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not an index")
+    url = f"lmdb://{tmp_path / 'file'}"
+    for use in (open_store, lambda place: create_store(place, RECORD)):
+        with pytest.raises(StoreUnavailableError, match=r"/file is a file, not the folder of an index; choose another"):
+            use(url)
+    for command in (("drop-table", "--yes"), ("describe",)):
+        assert "is a file, not the folder of an index" in run(*command, "--store", url).stderr
+        assert (
+            "it is a file, not the folder of tables" in run(*command, "--store", url.replace("lmdb", "tables")).stderr
+        )
 
 
 def test_a_place_below_a_file_is_refused(store: LmdbStore, tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def test_a_store_has_one_name_whoever_talks_to_it() -> None:
     ("url", "message"),
     [
         ("postgresql://db1/crawl", "no table in the URL"),
+        ("postgresql://db1/crawl?tabel=pages", "unknown option tabel; did you mean table"),
         ("postgresql://db1/crawl?table=Pages", "lower-case"),
         ("postgresql://db1/crawl?table=pages;drop", "lower-case"),
         (f"postgresql://db1/crawl?table={'x' * 46}", "at most 45"),

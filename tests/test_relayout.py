@@ -147,6 +147,8 @@ def test_what_cannot_be_is_refused(old: str) -> None:
         ),
         (("--to", "lmdb://english", "--to-layout", "10"), 5, "is already an index, with profile words-1"),
         (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
+        (("--to", "lmdb:/new"), 2, "--to: 'lmdb:/new': lmdb: must be followed by //"),
+        (("--to", "redis://host?prefx=a"), 2, "--to: 'redis://host?…': unknown option prefx; did you mean prefix?"),
         (("--to", old, "--to-layout", "4"), 2, "are the same index; choose another index to copy to"),
         (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
         (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for an index on HBase"),

@@ -16,6 +16,7 @@ from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.redis.store import RedisStore
 from hsimhash.store.tables.store import TablesStore
+from hsimhash.store.urls import holds_password, masked, may_be_url
 
 pytestmark = pytest.mark.every_case
 STORES: dict[str, type[Store]] = {
@@ -45,6 +46,31 @@ def test_the_nearest_scheme_is_suggested(url: str, near: str) -> None:
         backend_of(url)
     assert (f"did you mean {near}://?" in str(refused.value)) == bool(near)
     assert ("did you mean" in str(refused.value)) == bool(near)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("lmdb:/pages", "'lmdb:/pages' is not a store URL: lmdb: must be followed by //; use a folder's path"),
+        (
+            "postgresql:/me@db1/crawl?table=pages",
+            "'postgresql:/…@db1/crawl?table=pages' is not a store URL: postgresql: ",
+        ),
+        ("postgresql:/me:secret@db1/crawl?table=pages", "'postgresql:/…@db1/crawl?table=pages' is not a store URL: "),
+        ("redis://", "'redis://' is not a store URL: nothing follows redis://; use"),
+    ],
+)
+def test_a_missing_slash_is_named_and_the_scheme_is_shown(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match="use a folder's path") as refused:
+        backend_of(url)
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize("scheme", registry._MODULES)
+def test_every_scheme_is_shown_even_if_a_slash_is_missing(scheme: str) -> None:
+    assert masked(f"{scheme}:/me:secret@host/x") == f"{scheme}:/…@host/x"
+    assert holds_password(f"{scheme}:/me:secret@host/x")
+    assert may_be_url(f"{scheme}:/me@host/x")
 
 
 def test_what_a_store_cannot_do_is_refused_with_what_to_do_instead() -> None:

@@ -28,7 +28,7 @@ from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.settings import Loaded, Settings, address_in, load
-from hsimhash.store import Document, Opening, Record, backend_of, lacking, new_record, titles
+from hsimhash.store import Document, Opening, Record, backend_of, check_url, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 from hsimhash.store.urls import EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
 
@@ -161,6 +161,17 @@ def utf8(value: str) -> str:
         return value.encode(errors="surrogateescape").decode()
     except UnicodeError as error:
         raise click.BadParameter(f"{value!r:.80} is not valid UTF-8") from error
+
+
+def store_url(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001
+    """Return the URL of a store in an option; if it is invalid, the message names the option and hides secrets."""
+    try:
+        check_url(value)
+    except ValueError as error:
+        shown = masked(value)
+        reason = "must be UTF-8" if isinstance(error, UnicodeError) else in_shell(error)
+        raise click.UsageError(f"{param.opts[0]}: {shown!r}: {reason.removeprefix(f'store {shown!r}: ')}") from None
+    return value
 
 
 fit_option = click.option(

@@ -15,7 +15,7 @@ from hsimhash.cli.console import say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, stoppable
-from hsimhash.cli.options import how_made, metrics_option, open_index, refuse_flags, with_settings
+from hsimhash.cli.options import how_made, metrics_option, open_index, refuse_flags, store_url, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import HsimhashError, IndexExistsError, plural
 from hsimhash.index import HSimIndex, opened_index
@@ -31,7 +31,9 @@ from hsimhash.store.urls import EXCLUSIVE, with_options
 
 @click.command("relayout", cls=Command)
 @with_settings("store", "workers", "lock_timeout_s", "job")
-@click.option("--to", "target", required=True, metavar="URL", help="The new index, created if needed.")
+@click.option(
+    "--to", "target", required=True, callback=store_url, metavar="URL", help="The new index, created if needed."
+)
 @click.option(
     "--to-layout",
     metavar="NAME",

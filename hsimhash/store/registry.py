@@ -122,10 +122,13 @@ def _expected(url: str) -> str:
         return f"for a folder, use ./{url} or lmdb://{url}"
     urls = ", ".join(backend.example for backend in backends().values())
     usual = f"use a folder's path (./pages, /data/pages), {urls} or memory://name"
-    scheme, colon, _ = url.partition("://")
+    scheme, colon, place = url.partition(":")
     schemes = [*_MODULES, *(one.name for one in _others())]
     near = get_close_matches(scheme.lower(), schemes, n=1, cutoff=0.7) if colon else []
-    return f"did you mean {near[0]}://? Otherwise, {usual}" if near else usual
+    if near != [scheme]:
+        return f"did you mean {near[0]}://? Otherwise, {usual}" if near else usual
+    wrong = f"nothing follows {scheme}://" if place.startswith("//") else f"{scheme}: must be followed by //"
+    return f"{wrong}; {usual}"
 
 
 def store_name(url: str) -> str:

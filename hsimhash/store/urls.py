@@ -27,7 +27,10 @@ _HARMLESS = frozenset(
     "hostaddr info_port lock_timeout passfile password_file path port prefix protocol qop service "
     "sslmode sslrootcert table target_session_attrs timeout transport user".split()
 )
-_HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
+# Our own schemes are shown even if a slash is missing, as in `postgresql:/db1/crawl`. Any other text before `:/` may be
+# a user before a password.
+_OWN_SCHEME = r"(?:hbase(?:\+\w+)?|lmdb|memory|postgresql|redis(?:\+sentinel|s)?|tables|unix)"
+_HEAD = re.compile(rf"(?:[^=]*?[\s('\"])??(?:(?:jdbc:)?[A-Za-z][\w+.-]*://|{_OWN_SCHEME}:/)")
 _AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
 _USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # up to the last @ anywhere in the URL
 _SEPARATOR = re.compile(r"([?#&;\s]+)")
@@ -102,7 +105,7 @@ def user_in(url: str) -> tuple[str, bool]:
 
 def may_be_url(text: str) -> bool:
     """Whether a text is a URL, or may have been meant as a URL with a password."""
-    return "://" in text or holds_password(text)
+    return "://" in text or bool(_cut_head(text)[0]) or holds_password(text)
 
 
 def holds_password(url: str) -> bool:

@@ -131,6 +131,8 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
             f"a process with the same id ({os.getpid()}) in another container has it open; run the containers "
             f"with shared process ids (docker run --pid=host, or --pid=container:…)"
         )
+    elif isinstance(error, NotADirectoryError) and path.is_file():
+        return _is_file(path)
     elif isinstance(error, OSError):
         said = f"{error.strerror or error} ({error.filename or path}){_remedy_of(error)}"
     return StoreUnavailableError(f"index {path}: {said}")
@@ -138,6 +140,10 @@ def store_error(path: Path, error: BaseException) -> HsimhashError:
 
 def _remedy_of(error: OSError) -> str:
     return f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
+
+
+def _is_file(path: Path) -> StoreUnavailableError:
+    return StoreUnavailableError(f"{path} is a file, not the folder of an index; choose another path")
 
 
 def no_space(path: Path) -> StoreUnavailableError:
@@ -221,6 +227,8 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
     except lmdb.Error as error:
         raise store_error(folder, error) from error
     except OSError as error:
+        if folder.is_file():
+            raise _is_file(folder) from error
         raise StoreUnavailableError(
             f"cannot create an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
         ) from error
@@ -315,6 +323,8 @@ def made_files(folder: Path) -> list[Path]:
 
 def refuse_no_index(folder: Path) -> None:
     """Raise `IndexNotFoundError` if a folder does not have an index, not even a damaged or incomplete one."""
+    if folder.is_file():
+        raise IndexNotFoundError(f"no index at {folder}: it is a file, not the folder of an index")
     if not (_has_writer_lock(folder) or _is_readable(folder / DATA)):
         raise _not_found(folder)
 

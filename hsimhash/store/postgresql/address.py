@@ -68,10 +68,11 @@ class DatabaseAddress:
         named = dict(options)
         if len(named) < len(options):
             raise ValueError("an option is given twice")
+        known = [*_OPTIONS, "table", *_TIMES]
+        for name in [name for name in named if name not in known]:
+            raise unknown_option(name, known)
         schema, table = _table_of(named.pop("table", ""))
         times = {name: time_option(name, named.pop(name)) for name in _TIMES if name in named}
-        for name in [name for name in named if name not in _OPTIONS]:
-            raise unknown_option(name, [*_OPTIONS, "table", *_TIMES])
         rest = urlencode(named, quote_via=quote)
         who = f"{user}@" if user else ""
         conninfo = f"{POSTGRESQL_SCHEME}://{who}{hosts}/{database}{'?' if rest else ''}{rest}"

@@ -156,6 +156,8 @@ def remove_files(folder: Path, keep: Iterable[str] = ()) -> None:
 
 
 def _not_found(folder: Path) -> IndexNotFoundError:
+    if folder.is_file():
+        return IndexNotFoundError(f"no tables in {folder}: it is a file, not the folder of tables; " + _WRITE)
     if own_files(folder) or (folder / RUNS).is_dir():
         return IndexNotFoundError(f"the tables in {folder} are unfinished: there is no {MANIFEST}; " + _AGAIN)
     return IndexNotFoundError(f"no tables in {folder}: there is no {MANIFEST}; " + _WRITE)

@@ -112,7 +112,9 @@ def test_document_is_not_its_own_match(url: str) -> None:
 def test_unknown_document_fails_with_a_message(url: str) -> None:
     result = run("query", "--id", "nobody", "--store", url)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "does not have a document 'nobody'" in result.stderr
+    assert result.stderr.endswith("does not have a document 'nobody'\n")
+    missing = run("query", "--id", "http://example.org/a", "--store", url)
+    assert missing.stderr.endswith("; ids must match exactly, including http or https and a / at the end\n")
 
 
 def test_text_file_and_stdin_give_the_same_answer(url: str, tmp_path: Path) -> None:

@@ -98,8 +98,14 @@ def test_document_added_anew_meanwhile_stays(tmp_path: Path) -> None:
 def test_removed_and_unknown_documents_are_counted(url: str) -> None:
     result = run("remove", "a", "nobody", "中文", "a", "--yes", "--store", url)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"removed 2 documents from {url}, 1 unknown" in result.stderr
+    assert result.stderr == f"hsimhash: removed 2 documents from {url}, 1 unknown: 'nobody'\n"
     assert ids_in(url) == ["b", "far"]
+
+
+def test_the_first_unknown_ids_are_named(url: str) -> None:
+    several = run("remove", "u1", "a", "u2", "u1", "u3", "u4", "--yes", "--store", url)
+    assert several.stderr.endswith(", 4 unknown: 'u1', 'u2', 'u3', …\n")
+    assert run("remove", "b", "--yes", "--store", url).stderr.endswith(f"removed 1 document from {url}, 0 unknown\n")
 
 
 def test_ids_come_from_a_file_or_stdin_one_a_line(url: str, tmp_path: Path) -> None:

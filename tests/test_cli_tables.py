@@ -81,6 +81,7 @@ def test_what_was_not_requested_may_differ_in_an_existing_index(tmp_path: Path, 
     other = run("create-table", "--store", url, "--distance", "1")
     assert other.exit_code == 5
     assert "distance: the index has" in other.stderr
+    assert "to change the layout or the distance, copy the index with 'hsimhash relayout'" in other.stderr
 
 
 def test_other_index_is_a_mismatch_and_the_differences_are_named(tmp_path: Path) -> None:
@@ -88,6 +89,7 @@ def test_other_index_is_a_mismatch_and_the_differences_are_named(tmp_path: Path)
     result = run("create-table", "--store", url, "--layout", "4", "--profile", "words-1")
     assert result.exit_code == 5
     assert "layout: the index has 10, requested 4" in result.stderr
+    assert "relayout" not in result.stderr
     assert "profile: the index has auto-1, requested words-1" in result.stderr
     assert "layout.inner" not in result.stderr
     with HSimIndex.open(url) as index:

@@ -351,7 +351,11 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     """Return the document with this id; raise `HsimhashError` if the index does not have it."""
     document = index.get(doc_id)
     if document is None:
-        hint = "; to use the file with this name, pass it without --id" if is_file(doc_id) else ""
+        hint = ""
+        if is_file(doc_id):
+            hint = "; to use the file with this name, pass it without --id"
+        elif "://" in doc_id:
+            hint = "; ids must match exactly, including http or https and a / at the end"
         raise HsimhashError(f"{index.url} does not have a document {doc_id!r}{hint}")
     return document
 

@@ -30,6 +30,7 @@ from hsimhash.store.capabilities import WalksRanges
 from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
 BATCH_DOCUMENTS = 100_000  # per batch, in key order; each batch rewrites most pages of the index once
+_UNKNOWN_SHOWN = 3
 BEGUN = "expire.json"  # file in the job folder on HBase: the cutoff time, and when the job started
 
 
@@ -57,11 +58,15 @@ def remove_command(
     lines = Lines(path or "-") if path is not None or doc_ids == ("-",) else None
     what = f"the documents listed in {lines.name}" if lines else plural(len(doc_ids), "document")
     removed = unknown = 0
+    named: list[str] = []  # the first unknown ids
     with open_index(settings) as index:
         if not confirm(f"Remove {what} from {settings.store}?", is_confirmed=is_confirmed):
             return ExitCode.FAILED
         batches: Iterator[list[str]] = lines.doc_ids() if lines else iter([list(doc_ids)])
         for batch in batches:
+            if not as_json and len(named) < _UNKNOWN_SHOWN:
+                found = zip(batch, index.get_many(batch), strict=True)
+                named += dict.fromkeys(doc_id for doc_id, document in found if document is None)
             known = index.remove(batch)
             removed += known
             unknown += len(set(batch)) - known
@@ -70,7 +75,9 @@ def remove_command(
     if as_json:
         print_json({"removed": removed, "unknown": unknown})
     else:
-        say(f"removed {plural(removed, 'document')} from {settings.store}, {unknown:,} unknown")
+        examples = ", ".join(f"{doc_id!r:.200}" for doc_id in named[:_UNKNOWN_SHOWN])
+        examples = f": {examples}{', …' if unknown > _UNKNOWN_SHOWN else ''}" if unknown and examples else ""
+        say(f"removed {plural(removed, 'document')} from {settings.store}, {unknown:,} unknown{examples}")
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else ExitCode.DONE
 
 

@@ -323,9 +323,11 @@ class Record:
         if "distance" not in asked.assumed and asked.distance not in (None, self.reach):
             differences.append(f"distance: the index has {self.reach}, requested {asked.distance}")
         if differences:
+            is_copyable = not any(one.startswith("profile") for one in differences)
+            remedy = "; to change the layout or the distance, copy the index with 'hsimhash relayout'"
             raise IndexExistsError(
                 f"the index at {url} was created with different settings ({'; '.join(differences)}); use the same "
-                f"settings, or another URL"
+                f"settings, or another URL{remedy if is_copyable else ''}"
             )
 
 

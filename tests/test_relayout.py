@@ -94,7 +94,7 @@ def test_a_target_with_documents_is_named_before_they_are_replaced(old: str) -> 
         new.add(5, "页/8")
     result = run("relayout", "--store", old, "--to", "lmdb://new")
     assert result.exit_code == 0, result.stderr
-    assert "lmdb://new already has 1 document; documents with the same id are replaced" in result.stderr
+    assert "lmdb://new already has documents; those with the same id are replaced" in result.stderr
     assert documents("lmdb://new") == documents(old)
 
 

@@ -90,8 +90,8 @@ def relayout_command(
             old = resources.enter_context(open_index(settings, is_job=True))
             new = resources.enter_context(_made(old, target, to_layout, distance))
             is_resumed = is_begun(job)
-            if not is_resumed and (present := new.count(workers=workers)):
-                say(f"{target} already has {plural(present, 'document')}; documents with the same id are replaced")
+            if not (is_resumed or new.is_empty()):
+                say(f"{target} already has documents; those with the same id are replaced")
         with stoppable() as stop, watching("read", stop, quiet=quiet) as observer:
             added = relayout(old, new, job, stage=options, observer=observer)
         if added is None:

@@ -239,8 +239,8 @@ class _Output:
 class _Outage:
     """A time in which calls to the index fail."""
 
-    retry_at: float  # monotonic
-    began: float = field(default_factory=time.monotonic)
+    retry_at: float  # monotonic, as `began`
+    began: float
     items: int = 0  # that were not compared
 
 
@@ -323,7 +323,7 @@ class HSimHashPipeline:
             asked = await self._asked(ItemAdapter(item), response)
             claim = await self._claimed(asked)
             if claim is None:
-                raise _NothingToCompareError(f"{asked[1]}: its text is missing, or has no letters or digits")
+                raise _NothingToCompareError(f"{asked[1]}: it has no main text, or a text without letters or digits")
         except _NothingToCompareError as reason:
             self._count("short")
             logger.info("an item is kept but not compared: %s", reason)
@@ -451,7 +451,9 @@ class HSimHashPipeline:
     def _not_compared(self, item: Any, error: Exception) -> Any:
         """Handle an item that cannot be compared, as the settings specify."""
         self._count("error")
-        if not isinstance(error, _OutageError):
+        if isinstance(error, _OutageError):
+            logger.info("not compared: %s", error)
+        else:
             logger.error("could not compare an item: %s; the item is %.200r", error, item)
         if self._on_error == "pass":
             return item
@@ -464,7 +466,7 @@ class HSimHashPipeline:
     async def _claimed(self, asked: TextWithId) -> Claim | None:
         """Claim a text under its id; return None if the text does not have a fingerprint."""
         if self._outage is not None and (self._is_calling or time.monotonic() < self._outage.retry_at):
-            raise self._missed(self._outage)
+            raise self._missed(self._outage, asked[1])
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
         if not self._is_calling:
@@ -480,7 +482,7 @@ class HSimHashPipeline:
             try:
                 claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch], self._max_sketch)
             except Exception as error:  # reported to each waiting item
-                self._fail(batch, error)
+                self._fail(batch, error, began)
             else:
                 self._end_outage()
                 for (_, answer), claim in zip(batch, claims, strict=True):
@@ -489,26 +491,26 @@ class HSimHashPipeline:
             self._count("seconds", time.monotonic() - began)
         self._is_calling = False
 
-    def _fail(self, batch: list[_Waiting], error: Exception) -> None:
+    def _fail(self, batch: list[_Waiting], error: Exception, began: float) -> None:
         """Report the error of a call to its items, and in an outage also to those that wait for the next call."""
         if isinstance(error, ClaimBusyError) or not isinstance(error, _OUTAGES):
             for _, answer in batch:
                 answer.errback(error)
             return
         (_, doc_id), _ = batch[0]
-        outage = self._outage_from(error, doc_id)
+        outage = self._outage_from(error, doc_id, began)
         failed, self._waiting = [*batch, *self._waiting], []
-        for _, answer in failed:
-            answer.errback(self._missed(outage))
+        for (_, doc_id), answer in failed:
+            answer.errback(self._missed(outage, doc_id))
 
-    def _outage_from(self, error: Exception, doc_id: str) -> _Outage:
+    def _outage_from(self, error: Exception, doc_id: str, began: float) -> _Outage:
         """Begin an outage, or continue it: no call is made for some seconds, or, if the spider is closed, at all."""
         is_closing = self._on_error == "close"
         retry_at = math.inf if is_closing else time.monotonic() + _RETRY_S
         if self._outage is not None:
             self._outage.retry_at = retry_at
             return self._outage
-        self._outage = _Outage(retry_at)
+        self._outage = _Outage(retry_at, began)
         if is_closing:
             effect = "the spider closes, and its other items are dropped"
         else:
@@ -525,10 +527,10 @@ class HSimHashPipeline:
         logger.error("could not compare %s: %s; %s", doc_id, error, effect)
         return self._outage
 
-    def _missed(self, outage: _Outage) -> _OutageError:
+    def _missed(self, outage: _Outage, doc_id: str) -> _OutageError:
         """Count an item that is not compared because of an outage; return its error."""
         outage.items += 1
-        return _OutageError("the index is unavailable")
+        return _OutageError(f"{doc_id}: the index is unavailable")
 
     def _end_outage(self) -> None:
         """Record that a call succeeded."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page, results
+from hsimhash.calibrate import CalibrateOptions, Calibration, calibrate, calibration_page, job, results
 from hsimhash.calibrate.edits import EDITS, plant
 from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
@@ -220,8 +220,8 @@ def test_clusters_say_of_all_pairs_whether_they_are_near(tmp_path: Path) -> None
     (tmp_path / "clusters.tsv").write_text("id\tcluster\tsource\na\t1\tx\nb\t1\tx\nc\t2\tx\nd\t1\tx\n")
     truth = Truth.of(read_labels(tmp_path / "clusters.tsv"), ["d", "other", "c", "b", "a"])
     assert sorted(zip(truth.left.tolist(), truth.right.tolist(), strict=True)) == [(0, 3), (0, 4), (3, 4)]
-    judged = truth.judged(np.array([0, 0, 0, 0]), np.array([3, 2, 1, 1]), np.array([0.0, 0.9, 0.1, 0.5]))
-    assert judged.tolist() == [NEAR, UNLIKE, UNLIKE, OPEN]
+    said = truth.labelled(np.array([0, 3, 0, 1]), np.array([3, 2, 1, 4]))
+    assert said.tolist() == [NEAR, UNLIKE, OPEN, OPEN]
 
 
 def sample_of(path: str, wanted: Sequence[str] = (), sample: int = 20_000, **limits: int) -> tuple[str, ...]:
@@ -284,6 +284,35 @@ def test_scores_by_labels_are_those_of_brute_force(labelled: Calibration, corpus
         seen += 1
     assert seen == len(tried) * 5
     assert {curve.profile for curve in labelled.curves} == tried.keys() >= {"auto-2", "auto-1", "words-1"}
+
+
+@pytest.mark.parametrize("are_clusters", [False, True])
+@pytest.mark.parametrize("most_judged", [4, 100_000])
+def test_every_label_counts_once_even_if_only_a_share_of_the_other_pairs_is_judged(
+    corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_judged: int, are_clusters: bool
+) -> None:
+    monkeypatch.setattr(job, "NEAR_PAIRS", most_judged)
+    path, labels, doc_ids, texts = written(tmp_path, corpus), tmp_path / "labels.tsv", [*corpus], [*corpus.values()]
+    unlike = {(number, 80 + number) for number in range(12)}
+    if are_clusters:  # all documents have labels, and only the last copies are near
+        names = {doc_id: doc_id.removeprefix("near-") if at >= 92 else doc_id for at, doc_id in enumerate(doc_ids)}
+        labels.write_text("id\tcluster\n" + "".join(f"{doc_id}\t{name}\n" for doc_id, name in names.items()))
+        unlike = {pair for pair in combinations(range(100), 2) if pair not in true_pairs() or pair in unlike}
+    else:
+        labels.write_text("".join(f"{n}\tnear-{n}\t{int(n >= 12)}\n" for n in range(20)))
+    found = calibrated(path, labels=labels, profiles=(DEFAULT_PROFILE, "auto-2", "auto-1", "words-1"))
+    tried = {one.label: one.profile.signatures(texts) for one in found.compared}
+    left, right = np.array(sorted(unlike)).T
+    for curve in found.curves:
+        signatures = tried[curve.profile]
+        reach = Differences.between(signatures[left], signatures[right]).reach(curve.way)
+        wrong = [int((reach <= bits).sum()) for bits in DISTANCES]
+        assert wrong[-1]
+        assert [score.wrong - score.false_pairs.drawn * (not are_clusters) for score in curve.scores] == wrong
+        assert curve.scores[0].precision < 1 or not wrong[0]
+        if are_clusters:  # every pair has a label
+            assert {score.false_pairs.weight for score in curve.scores} == {1}
+            assert {score.false_pairs.of for score in curve.scores} == {100 * 99 // 2 - 8}
 
 
 def test_what_is_recommended_is_the_cheapest_near_the_best(labelled: Calibration) -> None:

@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
-from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
+from hsimhash.calibrate.labels import OPEN, UNRELATED, Labels, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
 from hsimhash.calibrate.results import Calibration, ComparedProfile, Spread, is_chance
 from hsimhash.calibrate.sample import Sample, draw_sample
-from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
+from hsimhash.calibrate.sample_pairs import Differences, PairCounts, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
 from hsimhash.calibrate.shingles import jaccard_indices, least_shingles
 from hsimhash.dedup.report import Distance, ShownPair
 from hsimhash.dedup.word_diff import compare
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
 from hsimhash.fingerprint.fit import fitted_to
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.rarity import FIT_AUTO, FIT_OFF
@@ -50,6 +50,7 @@ class _TriedTexts(NamedTuple):
     own: Sequence[str]  # texts of the sample
     edited: Planted
     truth: Truth
+    has_labels: bool
     least: Uint64s  # shingles of the sample's texts, for judging pairs
 
 
@@ -61,8 +62,11 @@ class _Tried:
     near: Differences  # near pairs: originals with edited texts, or labelled pairs
     pairs: SamplePairs
     met: Differences  # differences of the pairs that `pairs` lists
-    unlike: Bools  # which of these would be false if they were found
-    labelled: Bools  # which of these false pairs are labelled
+    weight: int  # number of pairs without labels that each listed one represents
+    unlike: PairCounts  # pairs that no label covers and that would be false if they were found
+    undecided: PairCounts  # pairs that no label covers and that may be near or not
+    near_labels: Floats  # labelled near pairs at each distance, shape (65,)
+    are_chosen: bool  # whether somebody chose which pairs to label as not near, so that they are not typical
 
 
 def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Observer = UNWATCHED) -> Calibration:
@@ -149,7 +153,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
         raise HsimhashError(f"too few documents to compare: expected at least 2, got {len(sample.texts)}")
     truth = Truth.of(labels, sample.doc_ids)
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, EDITED)
-    if not len(edited.texts) + len(truth.left):
+    if not len(edited.texts) + len(truth.near):
         if not options.labels:
             raise HsimhashError("all texts are empty, so no edit can change them")
         missing = min(labels.doc_ids - set(sample.doc_ids), default="")
@@ -158,7 +162,7 @@ def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _TriedT
             + (f"no document has the id {missing!r:.80}, but one has {sample.doc_ids[0]!r:.80}; " if missing else "")
             + "if the second column holds clusters, put the header id<TAB>cluster on the first line"
         )
-    return _TriedTexts(sample.texts, edited, truth, least_shingles(sample.texts))
+    return _TriedTexts(sample.texts, edited, truth, options.labels is not None, least_shingles(sample.texts))
 
 
 def _try(compared: ComparedProfile, texts: _TriedTexts, workers: int) -> _Tried:
@@ -170,12 +174,23 @@ def _try(compared: ComparedProfile, texts: _TriedTexts, workers: int) -> _Tried:
     signed = Signatures.joined(batch.signatures for batch in signature_stream(profile, batches, workers))
     own, edited = signed[: len(texts.own)], signed[len(texts.own) :]
     original = np.array(texts.edited.original, np.int64)
-    near = (own[original], edited) if len(original) else (own[texts.truth.left], own[texts.truth.right])
-    pairs = compare_all(own, NEAR_PAIRS)
-    verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
-    met = Differences.between(own[pairs.left], own[pairs.right])
-    labelled = texts.truth.are_unlike(pairs.left, pairs.right)
-    return _Tried(compared, Differences.between(*near), pairs, met, verdicts == UNLIKE, labelled)
+    ends = (own[original], edited) if len(original) else (own[texts.truth.left], own[texts.truth.right])
+    pairs = compare_all(own, NEAR_PAIRS, texts.truth.are_unlike if texts.has_labels else None)
+    is_open = texts.truth.labelled(pairs.left, pairs.right) == OPEN
+    is_unrelated = jaccard_indices(texts.least, pairs.left, pairs.right) < UNRELATED
+    met, near = Differences.between(own[pairs.left], own[pairs.right]), Differences.between(*ends)
+    weight = pairs.weight if is_open.any() else 1
+    return _Tried(
+        compared,
+        near,
+        pairs,
+        met,
+        weight,
+        unlike=PairCounts.weighed(met.where(is_open & is_unrelated), weight),
+        undecided=PairCounts.weighed(met.where(is_open & ~is_unrelated), weight),
+        near_labels=counted(near.distance) * texts.has_labels,
+        are_chosen=len(texts.truth.unlike) > 0,
+    )
 
 
 def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
@@ -194,27 +209,21 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
 
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     """Yield each way with the unrelated pairs that each distance finds. Comparing sketches never finds more pairs."""
-    met, weight = tried.met, tried.pairs.weight
-    pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
+    pairs = tried.pairs.total - int(tried.near_labels.sum() + tried.undecided.counts.sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
     profile = tried.compared.profile
     has_key, has_sketch = profile.key is not None, profile.sketch is not None
     for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
-        distances, is_by_key = met.by_distance(way), met.by_key(way) & tried.unlike
-        by_key, labelled_by_key = (weight * float(one.sum()) for one in (is_by_key, is_by_key & tried.labelled))
-        is_by_distance = tried.unlike & ~is_by_key
-        histogram = counted(distances[is_by_distance], weight)
-        labelled = counted(distances[is_by_distance & tried.labelled], weight)
+        (typical, by_key), (labelled, labelled_by_key) = tried.unlike.found(way), tried.pairs.unlike.found(way)
+        seen = np.cumsum(typical + labelled) + by_key + labelled_by_key
+        chosen = np.cumsum(labelled) + labelled_by_key if tried.are_chosen else np.zeros(len(labelled))
+        if not tried.are_chosen:
+            typical, by_key = typical + labelled, by_key + labelled_by_key
         if not way.has_sketch:  # all pairs beyond those listed are unrelated
-            histogram[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
-        most_expected = np.minimum(expected(np.cumsum(histogram - labelled)), most_expected)
-        columns = (
-            np.cumsum(histogram) + by_key,
-            most_expected + by_key - labelled_by_key,
-            np.cumsum(labelled) + labelled_by_key,
-        )
-        rows = zip(*(one[: DISTANCES.stop].tolist() for one in columns), strict=True)
-        yield way, [FalsePairs(seen, pairs, likely, weight, chosen) for seen, likely, chosen in rows]
+            typical[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
+        most_expected = np.minimum(expected(np.cumsum(typical)), most_expected)
+        rows = zip(*(one[: DISTANCES.stop].tolist() for one in (seen, most_expected + by_key, chosen)), strict=True)
+        yield way, [FalsePairs(found, pairs, likely, tried.weight, named) for found, likely, named in rows]
 
 
 @cache
@@ -241,9 +250,8 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
 
 
 def _spread(tried: _Tried) -> Spread:
-    unrelated = tried.pairs.distances.astype(np.float64)
-    met = tried.met
-    unrelated -= counted(met.distance[~tried.unlike], tried.pairs.weight)
+    undecided = counted(tried.undecided.differences.distance, tried.undecided.counts)
+    unrelated = tried.pairs.distances - tried.near_labels - undecided
     return Spread(tried.compared.label, counted(tried.near.distance), np.maximum(unrelated, 0))
 
 

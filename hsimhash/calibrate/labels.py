@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Floats, Int64s
+from hsimhash.fingerprint.bits import Bools, Int64s
 from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, packing_of, text_in
 from hsimhash.pairs.pair_blocks import pair_words
 
@@ -54,9 +54,8 @@ class Labels:
 class Truth:
     """The known pairs of a sample, by the positions of their documents."""
 
-    left: Int64s  # positions of near pairs
-    right: Int64s
-    unlike: Int64s  # pairs that are not near, as ascending words
+    near: Int64s  # near pairs, as ascending words
+    unlike: Int64s  # pairs that are not near, as ascending words; those of clusters are not listed
     cluster: Int64s  # cluster of each document; -1 if it is unknown
 
     @staticmethod
@@ -76,28 +75,42 @@ class Truth:
         for number, places in enumerate(members.values()):
             own[places] = number
             near += combinations(sorted(places), 2)
-        ends = np.array(near, np.int64).reshape(-1, 2).T
-        others = np.array(unlike, np.int64).reshape(-1, 2).T
-        return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
+        ends, others = (np.array(one, np.int64).reshape(-1, 2).T for one in (near, unlike))
+        return Truth(np.sort(pair_words(ends[0], ends[1])), np.sort(pair_words(others[0], others[1])), own)
 
-    def are_unlike(self, left: Int64s, right: Int64s) -> Bools:
-        """Return which pairs a label names as not near."""
-        return np.isin(pair_words(left, right), self.unlike)
+    @property
+    def left(self) -> Int64s:
+        """Positions of near pairs."""
+        return self.near >> 32
 
-    def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
-        """Return a verdict for each pair; OPEN if neither labels nor texts decide.
+    @property
+    def right(self) -> Int64s:
+        """Positions of the other documents of near pairs, each greater than `left`."""
+        return self.near & 0xFFFFFFFF
 
-        Args:
-            left: Positions of texts, shape (n,).
-            right: Positions of the other texts, shape (n,).
-            jaccard: Jaccard index of the texts' shingles, 0 to 1; shape (n,).
-        """
-        found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)
-        found[self.are_unlike(left, right)] = UNLIKE
-        found[np.isin(pair_words(left, right), pair_words(self.left, self.right))] = NEAR
+    def labelled(self, left: Int64s, right: Int64s) -> Verdicts:
+        """Return what the labels say about each pair; OPEN if they do not mention it."""
+        words = pair_words(left, right)
+        found = np.full(len(words), OPEN, np.int8)
+        found[_are_among(words, self.unlike)] = UNLIKE
         is_clustered = (self.cluster[left] >= 0) & (self.cluster[right] >= 0)
         found[is_clustered & (self.cluster[left] != self.cluster[right])] = UNLIKE
+        found[_are_among(words, self.near)] = NEAR
         return found
+
+    def are_unlike(self, left: Int64s, right: Int64s) -> Bools:
+        """Return which pairs are labelled as not near."""
+        found: Bools = self.labelled(left, right) == UNLIKE
+        return found
+
+
+def _are_among(words: Int64s, ascending: Int64s) -> Bools:
+    """Return which words are among others. np.isin would sort the others in each call."""
+    if not len(ascending):
+        return np.zeros(len(words), np.bool_)
+    place = np.minimum(np.searchsorted(ascending, words), len(ascending) - 1)
+    found: Bools = ascending[place] == words
+    return found
 
 
 def read_labels(path: Path) -> Labels:

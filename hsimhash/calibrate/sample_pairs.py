@@ -2,11 +2,12 @@
 
 Comparing is cheap: a tile of distances fits in the processor's cache, and 200 million pairs take seconds. Near pairs
 are listed so that they can be judged by their texts. If there are too many, a share chosen by a hash represents all of
-them.
+them. Near pairs that are labelled as not near are counted, every one of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +53,10 @@ class Differences:
             some.keying.shared(some.keys, others.keys) & ~has_none,
         )
 
+    def where(self, is_taken: Bools) -> Differences:
+        """Return the differences of some of the pairs."""
+        return Differences(self.distance[is_taken], self.is_alike[is_taken], self.has_key[is_taken])
+
     def by_distance(self, way: Way) -> Uint8s:
         """Return the smallest query distance that finds each pair by its fingerprints; NEVER if none does."""
         return np.where(self.is_alike, self.distance, NEVER) if way.has_sketch else self.distance
@@ -67,6 +72,24 @@ class Differences:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PairCounts:
+    """Numbers of pairs by their differences."""
+
+    differences: Differences  # shape (n,)
+    counts: Floats  # number of pairs with each of these differences, shape (n,)
+
+    @classmethod
+    def weighed(cls, differences: Differences, weight: int) -> PairCounts:
+        """Return counts in which each pair represents `weight` pairs."""
+        return cls(differences, np.full(len(differences.distance), float(weight)))
+
+    def found(self, way: Way) -> tuple[Floats, float]:
+        """Return how many pairs fingerprints find at each distance from 0 to 64 bits, and how many others keys find."""
+        is_by_key, by_distance = self.differences.by_key(way), self.differences.by_distance(way)
+        return counted(by_distance, np.where(is_by_key, 0, self.counts)), float(self.counts[is_by_key].sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SamplePairs:
     """The pairs of texts in a sample, compared with a profile."""
 
@@ -74,6 +97,7 @@ class SamplePairs:
     left: Int64s  # positions of the pairs that are near, share a key, or have sketches that agree
     right: Int64s  # positions, each greater than `left`
     weight: int  # number of such pairs that each listed one represents
+    unlike: PairCounts  # all such pairs that are labelled as not near, whether they are listed or not
 
     @property
     def total(self) -> int:
@@ -81,12 +105,20 @@ class SamplePairs:
         return int(self.distances.sum())
 
 
-def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
-    """Compare each text in a sample with every other text; list at most `most_listed` of the near pairs."""
+def compare_all(
+    signatures: Signatures, most_listed: int, are_unlike: Callable[[Int64s, Int64s], Bools] | None = None
+) -> SamplePairs:
+    """Compare each text in a sample with every other text.
+
+    Args:
+        signatures: Signatures of the texts.
+        most_listed: Maximum number of near pairs to list.
+        are_unlike: Which pairs, given the positions of their texts, are labelled as not near. By default, none are.
+    """
     place = np.flatnonzero(signatures.kinds != TOO_SHORT)
     ours = signatures[place]
     distances = np.zeros(256, np.int64)
-    listing = _Listing(most_listed)
+    listing, unlike = _Listing(most_listed), _Counter()
     rows = max(1, _TILE // max(1, len(ours)))
     for start in range(0, len(ours), rows):
         part = slice(start, start + rows)
@@ -96,11 +128,14 @@ def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
         distance[is_before] = NEVER
         distances += np.bincount(distance.ravel(), minlength=256)
         near = (distance <= DISTANCES[-1]) | _confirmed(ours, part) & ~is_before
-        left, right = np.nonzero(near)
-        listing.add(pair_words(place[left + start], place[right + start]))
+        left, right = (place[one + start] for one in np.nonzero(near))
+        listing.add(pair_words(left, right))
+        if are_unlike:
+            chosen = are_unlike(left, right)
+            unlike.add(Differences.between(signatures[left[chosen]], signatures[right[chosen]]))
     words = listing.words()
     left, right = words >> 32, words & 0xFFFFFFFF
-    return SamplePairs(distances[: FINGERPRINT_BITS + 1], left, right, listing.weight)
+    return SamplePairs(distances[: FINGERPRINT_BITS + 1], left, right, listing.weight, unlike.counts())
 
 
 def _confirmed(ours: Signatures, part: slice) -> Bools:
@@ -142,6 +177,24 @@ class _Listing:
         return kept
 
 
-def counted(reaches: Uint8s, weight: int = 1) -> Floats:
-    """Count pairs by their reach from 0 to 64 bits, each with the given weight."""
-    return np.bincount(reaches, minlength=256)[: FINGERPRINT_BITS + 1].astype(np.float64) * weight
+class _Counter:
+    """Counts pairs by their differences. The memory does not depend on the number of pairs."""
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(
+            256 << 2, np.int64
+        )  # by distance, whether the sketches agree, and whether they share a key
+
+    def add(self, found: Differences) -> None:
+        codes = found.distance.astype(np.int64) << 2 | found.is_alike.astype(np.int64) << 1 | found.has_key
+        self._counts += np.bincount(codes, minlength=len(self._counts))
+
+    def counts(self) -> PairCounts:
+        codes = np.flatnonzero(self._counts)
+        differences = Differences((codes >> 2).astype(np.uint8), codes & 2 != 0, codes & 1 != 0)
+        return PairCounts(differences, self._counts[codes].astype(np.float64))
+
+
+def counted(reaches: Uint8s, counts: Floats | None = None) -> Floats:
+    """Count pairs by their reach from 0 to 64 bits; each reach occurs as often as `counts` says, or once."""
+    return np.bincount(reaches, counts, minlength=256)[: FINGERPRINT_BITS + 1].astype(np.float64)

@@ -66,6 +66,17 @@ def test_bad_records_and_labels_are_named_and_the_rest_is_counted(pages: str, tm
     assert (facts["near_pairs"], facts["rejected"]) == (1, 2)
 
 
+@pytest.mark.parametrize("first", ["1\tnear-1\tyes", "near-2\tother\tyes", "id\tother\tnear"])
+def test_a_first_line_of_labels_with_ids_of_documents_is_no_header(pages: str, tmp_path: Path, first: str) -> None:
+    labels = tmp_path / "labels.tsv"
+    labels.write_text(f"{first}\n1\tnear-1\t1\n2\tnear-2\t1\n2\tnear-1\tno\n")
+    result = run("calibrate", pages, "--pairs", str(labels), *FEW, "--json")
+    assert result.exit_code == 7
+    rejected = [line.split(": ")[2] for line in result.stderr.splitlines() if "the third column must be 1" in line]
+    assert rejected == [f"{labels}:{number}" for number in ((1, 4) if first.endswith("yes") else (4,))]
+    assert json.loads(result.stdout)["near_pairs"] == 2
+
+
 def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> None:
     labels, numbers, few, cut = (tmp_path / one for one in ("labels.tsv", "numbers.tsv", "few.jsonl", "cut.tsv.gz"))
     cut.write_bytes(gzip.compress(b"a\tb\n" * 99)[:20])

@@ -85,7 +85,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     """
     named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
-    sample = draw_sample(inputs, options, labels.doc_ids, observer)
+    sample = draw_sample(inputs, options, labels.doc_ids.union(labels.header), observer)
     texts = _texts(sample, labels, options)
     named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
     workers = options.workers or usual_workers(inputs)
@@ -106,7 +106,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     shown, keyed = _shown(taken, choice, sample)
     return Calibration(
         sample,
-        labels.rejects,
+        labels.rejects_among(sample.doc_ids),
         tuple(sorted(labels.doc_ids.difference(sample.doc_ids))),
         documents,
         len(taken.near.distance),

@@ -5,13 +5,13 @@
 | id, id, 1 or 0, … | whether two documents are near; by default they are |
 | id, cluster, … under a header `id<TAB>cluster` | documents in the same cluster are near, all other pairs are not |
 
-The first line is a header if its third column is neither 1 nor 0. Further columns are ignored. `.gz` and `.zst` files
-are decompressed.
+The first line is a header if its third column is neither 1 nor 0, and its ids are not those of documents. Further
+columns are ignored. `.gz` and `.zst` files are decompressed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -38,6 +38,8 @@ class Labels:
     pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
     clusters: Mapping[str, str] = field(default_factory=dict)
     rejects: tuple[str, ...] = ()  # invalid lines, with their locations and reasons
+    header: tuple[str, ...] = ()  # ids in the first line if it is a header, unless a document has one of these ids
+    header_reject: str = ""  # its location, and why it is invalid if it is not a header
 
     @property
     def doc_ids(self) -> set[str]:
@@ -48,6 +50,11 @@ class Labels:
     def are_one_sided(self) -> bool:
         """Whether the labels name near pairs only."""
         return bool(self.pairs) and all(self.pairs.values())
+
+    def rejects_among(self, doc_ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the invalid lines, given the ids of the documents."""
+        is_header = set(self.header).isdisjoint(doc_ids)
+        return self.rejects if is_header else (self.header_reject, *self.rejects)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,24 +130,30 @@ def read_labels(path: Path) -> Labels:
     rows = list(_rows(path, rejects))
     if rows and tuple(rows[0][1][:2]) == _HEADER:
         return Labels(clusters={row[0]: row[1] for _, row in rows[1:]}, rejects=tuple(rejects))
+    header: tuple[tuple[str, ...], str] = (), ""
+    if rows and len(rows[0][1]) > 2 and rows[0][1][2] not in _SAYS:
+        number, row = rows.pop(0)
+        header = tuple(row[:2]), _says_nothing(path, number, row[2])
     pairs: dict[tuple[str, str], bool] = {}
     disputed = set[tuple[str, str]]()
-    for at, (number, row) in enumerate(rows):
+    for number, row in rows:
         pair, says = (min(row[:2]), max(row[:2])), row[2] if len(row) > 2 else "1"
         if pair[0] == pair[1]:
             rejects.append(f"{path}:{number}: {pair[0]!r} is paired with itself")
-            continue
-        if says not in _SAYS:
-            if at:  # an invalid first line is a header
-                rejects.append(f"{path}:{number}: the third column must be 1 (near) or 0 (not near), got {says!r:.40}")
+        elif says not in _SAYS:
+            rejects.append(_says_nothing(path, number, says))
         elif pairs.setdefault(pair, _SAYS[says]) != _SAYS[says]:
             rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line but not in another")
             disputed.add(pair)
     kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
     if not any(kept.values()):
-        reason = f" ({rejects[0]})" if rejects else ""
+        reason = next((f" ({one})" for one in (*rejects, header[1]) if one), "")
         raise ValueError(f"{path} does not contain any near pair{reason}: expected lines such as id<TAB>id<TAB>1")
-    return Labels(kept, rejects=tuple(rejects))
+    return Labels(kept, {}, tuple(rejects), *header)
+
+
+def _says_nothing(path: Path, number: int, says: str) -> str:
+    return f"{path}:{number}: the third column must be 1 (near) or 0 (not near), got {says!r:.40}"
 
 
 def _rows(path: Path, rejects: list[str]) -> Iterator[tuple[int, list[str]]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hsimhash.calibrate.sample import Sample
 from hsimhash.calibrate.sample_pairs import Way
-from hsimhash.calibrate.scores import WITHIN, Curve, DistanceScore, Recommendation
+from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
 from hsimhash.dedup.report import Distance
 from hsimhash.errors import plural
 from hsimhash.fingerprint import Profile
@@ -119,10 +119,15 @@ class Calibration:
         if self.choice.default is None or self.choice.is_default:
             return ""
         curve, score = self.choice.default
-        f1 = self.with_mark(score.f1, score)
+        defaults = (
+            f"The defaults, {curve.profile} within {plural(score.distance, 'bit')}, have an F1 of "
+            f"{self.with_mark(score.f1, score)}."
+        )
+        if self.choice.score.distance == score.distance:
+            return defaults
         return (
-            f"No cheaper setting has an F1 within {WITHIN} of the best, in the sample and in the collection. The "
-            f"defaults, {curve.profile} within {plural(score.distance, 'bit')}, have an F1 of {f1}."
+            f"{defaults} Of the settings that are clearly better and close to the best F1, this is the nearest to the "
+            "default distance."
         )
 
     @property

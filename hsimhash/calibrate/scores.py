@@ -17,8 +17,7 @@ from hsimhash.plan import Cost
 SEEN = 10.0  # minimum number of pairs within a distance to extrapolate to smaller distances
 TAIL_BITS = 2  # distance over which the slope of the tail is measured
 ONE_SIDED_95 = 1.645  # standard deviations
-WITHIN = 0.01  # share of the best F1 that may be given up for cheaper queries
-CHEAPER = 0.8  # share of the default's cost below which another choice is worthwhile
+WITHIN = 0.01  # difference between values of F1 that is not worth leaving the default for
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +147,14 @@ class Recommendation(NamedTuple):
 
 
 def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool = False) -> Recommendation:
-    """Return the default, unless another choice is clearly better.
+    """Return the default, unless another score is clearly better: its F1 is greater by more than WITHIN.
 
-    The other choice is the score with the cheapest queries within WITHIN of the best F1. It is clearly better if its F1
-    is greater by more than WITHIN, or if its F1 is as good and its queries cost less than CHEAPER times those of the
-    default. The default gets the benefit of the doubt: if the sample does not show how many false pairs there are, the
-    default is assumed to have none, and the other choice as many as possible.
+    Of the scores that are clearly better, take those within WITHIN of the best F1, and of these, the one with the
+    distance nearest to the default. The cost of queries does not matter: it depends on the store, and `dedup` does not
+    query any.
+
+    The default gets the benefit of the doubt: if the sample does not show how many false pairs there are, the default
+    is assumed to have none, and the other choice as many as possible.
 
     Args:
         curves: At least one curve.
@@ -162,31 +163,35 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool =
         is_doubtful: Whether the labels are too few or too one-sided to find the best score. The default is then
             returned.
     """
-    best = _best(curves)
-    curve = next((one for one in reversed(curves) if one.profile == default_profile), None)
-    curve = curve or [one for one in curves if one.profile == best.curve.profile][-1]
-    default = curve.scores[DEFAULT_DISTANCE]
-    costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
-    is_better = best.score.least_f1 > default.most_f1 + WITHIN
-    is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
-    tried = (curve, default) if curve.profile == default_profile else None
-    if not is_doubtful and (is_better or is_cheaper):
-        return best._replace(default=tried)
-    return Recommendation(curve, default, best.best_f1, tried)
+    is_tried = any(curve.profile == default_profile for curve in curves)
+    profile = default_profile if is_tried else _nearest(curves, -1.0)[0].profile
+    curve = next(curve for curve in reversed(curves) if curve.profile == profile)
+    default = curve, curve.scores[DEFAULT_DISTANCE]
+    least = default[1].most_f1 + WITHIN
+    is_kept = is_doubtful or all(score.least_f1 <= least for one in curves for score in one.scores)
+    taken = default if is_kept else _nearest(curves, least)
+    return Recommendation(*taken, max(one.best.f1 for one in curves), default if is_tried else None)
 
 
-def _best(curves: Sequence[Curve]) -> Recommendation:
-    """Return the score with the cheapest queries within WITHIN of the best F1; ties go to the better F1.
+def _nearest(curves: Sequence[Curve], least: float) -> tuple[Curve, DistanceScore]:
+    """Return the score nearest to the default, of those with an F1 above `least` and within WITHIN of the best F1.
+
+    The nearest distance comes first. At the same distance, a profile's last way comes first, because queries use it by
+    default; then the better F1.
 
     With labels, false pairs are few in the sample and many in the collection. Therefore, only scores that are also
     within WITHIN of the best F1 in the collection are considered.
     """
-    best = max(curve.best.f1 for curve in curves)
-    among = [(curve, score) for curve in curves for score in curve.scores if score.f1 >= best - WITHIN]
+    among = [(curve, score) for curve in curves for score in curve.scores if score.least_f1 > least]
+    best = max(score.f1 for _, score in among)
+    among = [one for one in among if one[1].f1 >= best - WITHIN]
     best_collected = max(score.collection_f1 for _, score in among)
     among = [one for one in among if one[1].collection_f1 >= best_collected - WITHIN]
-    curve, score = min(among, key=lambda one: (one[0].costs[one[1].distance].time_us, -one[1].f1))
-    return Recommendation(curve, score, best)
+    usual = {curve.profile: curve for curve in curves}
+    return min(
+        among,
+        key=lambda one: (abs(one[1].distance - DEFAULT_DISTANCE), one[0] is not usual[one[0].profile], -one[1].f1),
+    )
 
 
 def expected(seen: Floats) -> Floats:

@@ -52,7 +52,7 @@ REJECTS_SHOWN = 10
     "--documents",
     type=Count(2, MOST_DOCUMENTS),
     metavar="N",
-    help="Number of documents to plan for, such as 50M or 1e8. Default: the number in the inputs, but at least 1M.",
+    help="Number of documents to plan for, such as 50M or 1e8. Default: the number in the inputs.",
 )
 @click.option(
     "--sample",
@@ -95,9 +95,12 @@ def calibrate_command(
 
     With fewer than 200 labelled near pairs, or if no label says that a pair is not near, calibrate keeps the default
     distance. It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than
-    .01, or its F1 is at most .01 lower and its queries cost at least 20 % less. If a distance finds no false pairs in
-    the sample, calibrate can only give an upper bound on their number in a collection of N documents. To decide, it
-    assumes that the defaults have none, and that other choices have as many as the bound allows.
+    .01. Of the clearly better choices whose F1 is at most .01 below the best, it recommends the one with the distance
+    nearest to the default. It does not consider the cost of queries; the tables show it.
+
+    If a distance finds no false pairs in the sample, calibrate can only give an upper bound on their number in a
+    collection of N documents. To decide, it assumes that the defaults have none, and that other choices have as many as
+    the bound allows.
 
     --report writes a page with plots, all numbers, and example pairs of your documents.
     """

@@ -335,7 +335,7 @@ def test_few_labels_leave_the_defaults(labelled: Calibration, corpus: dict[str, 
     assert not labelled.choice.is_default
     assert found.choice.is_default
     assert found.choice.score.distance == DEFAULT_DISTANCE
-    assert found.caveat.startswith("The labels contain 20 near pairs, too few for a reliable choice")
+    assert found.caveats[0].startswith("The labels contain 20 near pairs, too few for a reliable choice")
 
 
 def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
@@ -344,7 +344,7 @@ def test_labelled_ids_that_the_inputs_do_not_have_are_counted_and_one_is_named(
     (tmp_path / "labels.tsv").write_text(f"{LABELS}zebra.txt\tyak.txt\t1\n0\tyak.txt\t0\n")
     found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv")
     assert found.missing_ids == ("yak.txt", "zebra.txt")
-    assert 'The inputs do not contain 2 of the labelled ids, such as "yak.txt"; their labels are' in found.caveat
+    assert 'The inputs do not contain 2 of the labelled ids, such as "yak.txt"; their labels are' in found.caveats[-1]
     assert found.to_json()["missing_ids"] == 2
     assert not labelled.missing_ids
 
@@ -387,6 +387,15 @@ def test_the_default_is_left_only_for_a_gain_and_no_further_than_needed(shares: 
     assert (found.score.distance, found.is_default) == (taken, taken == DEFAULT_DISTANCE)
 
 
+def test_what_is_better_for_the_labels_must_not_be_worse_in_the_collection() -> None:
+    one = curve({6: 0.9, 8: 0.95, 9: 0.95, 12: 0.96})
+    for in_collection, taken in (({}, 8), ({8: 0.1, 9: 0.96, 12: 0.2}, 9), ({8: 0.1, 9: 0.1, 12: 0.1}, 6)):
+        scores = (
+            replace(score, collection_f1=in_collection.get(bits, score.f1)) for bits, score in enumerate(one.scores)
+        )
+        assert choose([replace(one, scores=tuple(scores))], DEFAULT_PROFILE).score.distance == taken
+
+
 def test_at_the_same_distance_the_usual_way_of_a_query_comes_first_and_then_the_better_f1() -> None:
     curves = [
         curve({6: 0.5}),
@@ -416,6 +425,13 @@ def test_of_false_pairs_that_were_not_seen_only_a_bound_is_told(seen: float, of:
     assert FalsePairs(seen, of, seen or 1.0).in_words(1_000_000) == words
 
 
+def test_it_is_said_that_labelled_pairs_are_left_out_of_the_expected_false_pairs() -> None:
+    said = [FalsePairs(2.0, 10**6, 1.0, labelled=labelled).sentence(2_000) for labelled in (0.0, 1.0)]
+    assert said == [
+        f"Expect about 2 false pairs in 2,000 documents{more}." for more in ("", ", without labelled pairs")
+    ]
+
+
 @thorough
 def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false_pairs(
     corpus: dict[str, str], tmp_path: Path
@@ -443,8 +459,40 @@ def test_with_labels_of_near_pairs_alone_the_default_distance_is_kept(
     for other in ("0\t1\t0\n", ""):
         labels.write_text(LABELS.replace("0\t1\t0\n", other))
         found = calibrated(path, labels=labels, profiles=("auto-2",))
-        assert ("do not contain pairs that are not near" in found.caveat) == (not other)
+        assert ("do not contain pairs that are not near" in " ".join(found.caveats)) == (not other)
         assert (found.choice.score.distance == DEFAULT_DISTANCE) >= (not other)
+
+
+@pytest.mark.parametrize("negative", ["0\t1", "9\tnear-9"])
+def test_labels_without_similar_pairs_to_keep_apart_are_called_so(
+    corpus: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, negative: str
+) -> None:
+    monkeypatch.setattr(results, "FEW_LABELS", 10)
+    labels = tmp_path / "labels.tsv"
+    labels.write_text(f"{negative}\t0\n" + "".join(f"{number}\tnear-{number}\t1\n" for number in range(10, 20)))
+    found = calibrated(written(tmp_path, corpus), labels=labels, profiles=("auto-2",))
+    is_easy = negative == "0\t1"
+    assert any("No distance finds any pair labelled as not near" in one for one in found.caveats) == is_easy
+
+
+def test_similar_pairs_that_no_label_covers_are_counted(corpus: dict[str, str], tmp_path: Path) -> None:
+    path, labels = written(tmp_path, corpus), tmp_path / "labels.tsv"
+    labels.write_text("".join(f"{number}\tnear-{number}\t{number % 2}\n" for number in range(8, 20)))
+    found = calibrated(path, labels=labels, profiles=("auto-2",))
+    signatures, (left, right) = Profile.named("auto-2").signatures([*corpus.values()]), np.triu_indices(100, 1)
+    reach = Differences.between(signatures[left], signatures[right]).reach(found.choice.curve.way)
+    is_similar = jaccard_indices(least_shingles([*corpus.values()]), left, right) >= 0.2
+    is_open = is_similar & ~((right >= 88) & (right == left + 80))
+    count = int((is_open & (reach <= found.choice.score.distance)).sum())
+    assert count > 1
+    assert found.to_json()["recommended"]["undecided"] == count
+    told = f"The recommended settings also find {count} pairs of similar texts that no label covers. These pairs are"
+    assert found.caveats[-1].startswith(told)
+    assert told in Page(page_of(found)).text
+    names = {doc_id: doc_id.removeprefix("near-") for doc_id in corpus}
+    labels.write_text("id\tcluster\n" + "".join(f"{doc_id}\t{name}\n" for doc_id, name in names.items()))
+    found = calibrated(path, labels=labels, profiles=("auto-2",))
+    assert not any("no label covers" in one for one in found.caveats)
 
 
 def test_pairs_that_somebody_chose_to_label_do_not_count_as_typical_of_a_collection(

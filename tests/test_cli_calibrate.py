@@ -6,14 +6,19 @@ import gzip
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
+from hsimhash.cli.calibrate import calibrate_command
+from hsimhash.cli.closing_messages import calibrate_ending
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions
 from tests.support.command_line import run, run_apart
 from tests.support.effort import thorough
-from tests.test_calibrate import article, edited, templated, written
+from tests.test_calibrate import article, calibrated, edited, templated, written
 from tests.test_dedup_report import Page
 
 FEW = ("--profile", "words-1")
@@ -116,6 +121,21 @@ def _commands(told: str) -> list[list[str]]:
         for title, _, words in lines
         if title.strip() in ("Next", "or", "and")
     ]
+
+
+def test_flags_that_queries_of_the_recommended_index_need_are_told(
+    pages: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = calibrated(pages, profiles=("auto-2",))
+    by_way = {str(curve.way): curve for curve in found.curves}
+    for way, told in (("distance or key", ["--max-sketch off"]), ("distance or key, sketches agree", [])):
+        curve = by_way[way]
+        chosen = replace(found, choice=found.choice._replace(curve=curve, score=curve.scores[6]))
+        with click.Context(calibrate_command):
+            calibrate_ending(chosen, [pages], InputOptions(), None)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-1 - len(told)].startswith(" and: ")
+        assert lines[-1:] == [f"Query the index with {flags}." for flags in told] or not told
 
 
 def test_what_is_recommended_of_a_profile_that_is_fitted_can_be_pasted(

@@ -114,6 +114,8 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         len(taken.near.distance),
         options.labels is not None,
         labels.are_one_sided,
+        len(texts.truth.unlike) > 0,
+        _undecided(taken, choice),
         tuple(curves),
         tuple(map(_spread, tried)),
         choice,
@@ -258,6 +260,12 @@ def _spread(tried: _Tried) -> Spread:
     undecided = counted(tried.undecided.differences.distance, tried.undecided.counts)
     unrelated = tried.pairs.distances - tried.near_labels - undecided
     return Spread(tried.compared.label, counted(tried.near.distance), np.maximum(unrelated, 0))
+
+
+def _undecided(tried: _Tried, choice: Recommendation) -> float:
+    """Return how many pairs the recommendation finds that neither labels nor texts judge."""
+    by_distance, by_key = tried.undecided.found(choice.curve.way)
+    return float(by_distance[: choice.score.distance + 1].sum()) + by_key
 
 
 def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> dict[str, tuple[int, int]]:

@@ -72,6 +72,8 @@ class Calibration:
     wanted: int  # number of near pairs, planted or labelled
     is_labelled: bool
     is_one_sided: bool  # whether the labels name near pairs only
+    has_negatives: bool  # whether pairs of the sample are labelled as not near; documents of two clusters do not count
+    undecided: float  # number of pairs that the recommendation finds, but neither labels nor texts judge; an estimate
     curves: tuple[Curve, ...]
     spreads: tuple[Spread, ...]
     choice: Recommendation
@@ -91,10 +93,10 @@ class Calibration:
         return f"{'≈ ' if self.is_estimate(score) else ''}{share:.3f}"
 
     @property
-    def caveat(self) -> str:
+    def caveats(self) -> list[str]:
         """What the labels, or their absence, leave uncertain; may be empty."""
         if not self.is_labelled:
-            return "Without labels, similar documents that you would keep apart are not counted as false pairs."
+            return ["Without labels, similar documents that you would keep apart are not counted as false pairs."]
         caveats = list[str]()
         if is_chance(self.wanted, is_labelled=self.is_labelled):
             caveats.append(
@@ -106,12 +108,24 @@ class Calibration:
                 "The labels do not contain pairs that are not near, so the default distance is kept: similar documents "
                 "that you would keep apart are not counted as false pairs. Add such pairs, with 0 in the third column."
             )
+        elif self.has_negatives and not self.choice.curve.scores[-1].false_pairs.labelled:
+            caveats.append(
+                "No distance finds any pair labelled as not near, so these labels do not show which distance is too "
+                "large. Also label similar pairs that you would keep apart."
+            )
+        if self.undecided:
+            is_estimate = self.choice.score.false_pairs.weight > 1
+            caveats.append(
+                f"The recommended settings also find {'about ' if is_estimate else ''}"
+                f"{plural(round(self.undecided), 'pair')} of similar texts that no label covers. These pairs are not "
+                "counted as false pairs."
+            )
         if self.missing_ids:
             caveats.append(
                 f"The inputs do not contain {len(self.missing_ids):,} of the labelled ids, such as "
                 f"{json.dumps(self.missing_ids[0], ensure_ascii=False)}; their labels are ignored."
             )
-        return " ".join(caveats)
+        return caveats
 
     @property
     def reason(self) -> str:
@@ -175,6 +189,7 @@ class Calibration:
                 **_score(score),
                 "best_f1": best_f1,
                 "is_default": self.choice.is_default,
+                "undecided": self.undecided,
                 "fit": flags.fit,
                 "create_table": flags.create,
                 "query": flags.query,

@@ -63,7 +63,8 @@ class FalsePairs:
             )
         if not self.of or (not self.drawn and is_unsure):
             return "The sample is too small to estimate the number of false pairs; compare more documents."
-        return f"Expect {self.in_words(documents)} false pairs in {documents:,} documents."
+        left_out = ", without labelled pairs" if self.labelled else ""
+        return f"Expect {self.in_words(documents)} false pairs in {documents:,} documents{left_out}."
 
 
 def _rounded_up(number: float) -> str:
@@ -89,6 +90,15 @@ class DistanceScore:
     wrong: float  # pairs found that are not near
     false_pairs: FalsePairs
     collection_f1: float  # in the planned collection, with one near copy of each document
+
+    @property
+    def lower_f1(self) -> float:
+        """The F1, or that in the planned collection if it is lower.
+
+        With labels, both matter: a large collection has more false pairs than the sample, and pairs that somebody
+        labelled as not near count in the sample only.
+        """
+        return min(self.f1, self.collection_f1)
 
     @property
     def most_f1(self) -> float:
@@ -150,8 +160,8 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool =
     """Return the default, unless another score is clearly better: its F1 is greater by more than WITHIN.
 
     Of the scores that are clearly better, take those within WITHIN of the best F1, and of these, the one with the
-    distance nearest to the default. The cost of queries does not matter: it depends on the store, and `dedup` does not
-    query any.
+    distance nearest to the default. In the planned collection, its F1 must not be lower than that of the default. The
+    cost of queries does not matter: it depends on the store, and `dedup` does not query any.
 
     The default gets the benefit of the doubt: if the sample does not show how many false pairs there are, the default
     is assumed to have none, and the other choice as many as possible.
@@ -164,32 +174,30 @@ def choose(curves: Sequence[Curve], default_profile: str, *, is_doubtful: bool =
             returned.
     """
     is_tried = any(curve.profile == default_profile for curve in curves)
-    profile = default_profile if is_tried else _nearest(curves, -1.0)[0].profile
+    best = max(curves, key=lambda one: max(score.lower_f1 for score in one.scores))
+    profile = default_profile if is_tried else best.profile
     curve = next(curve for curve in reversed(curves) if curve.profile == profile)
     default = curve, curve.scores[DEFAULT_DISTANCE]
-    least = default[1].most_f1 + WITHIN
-    is_kept = is_doubtful or all(score.least_f1 <= least for one in curves for score in one.scores)
-    taken = default if is_kept else _nearest(curves, least)
+    better = [
+        (curve, score)
+        for curve in curves
+        for score in curve.scores
+        if score.least_f1 > default[1].most_f1 + WITHIN and score.lower_f1 > default[1].lower_f1
+    ]
+    taken = _nearest(better, curves) if better and not is_doubtful else default
     return Recommendation(*taken, max(one.best.f1 for one in curves), default if is_tried else None)
 
 
-def _nearest(curves: Sequence[Curve], least: float) -> tuple[Curve, DistanceScore]:
-    """Return the score nearest to the default, of those with an F1 above `least` and within WITHIN of the best F1.
+def _nearest(scores: Sequence[tuple[Curve, DistanceScore]], curves: Sequence[Curve]) -> tuple[Curve, DistanceScore]:
+    """Return the score nearest to the default, of those whose lower F1 is within WITHIN of the best.
 
     The nearest distance comes first. At the same distance, a profile's last way comes first, because queries use it by
     default; then the better F1.
-
-    With labels, false pairs are few in the sample and many in the collection. Therefore, only scores that are also
-    within WITHIN of the best F1 in the collection are considered.
     """
-    among = [(curve, score) for curve in curves for score in curve.scores if score.least_f1 > least]
-    best = max(score.f1 for _, score in among)
-    among = [one for one in among if one[1].f1 >= best - WITHIN]
-    best_collected = max(score.collection_f1 for _, score in among)
-    among = [one for one in among if one[1].collection_f1 >= best_collected - WITHIN]
+    best = max(score.lower_f1 for _, score in scores)
     usual = {curve.profile: curve for curve in curves}
     return min(
-        among,
+        (one for one in scores if one[1].lower_f1 >= best - WITHIN),
         key=lambda one: (abs(one[1].distance - DEFAULT_DISTANCE), one[0] is not usual[one[0].profile], -one[1].f1),
     )
 

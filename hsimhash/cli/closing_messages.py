@@ -139,8 +139,8 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     if found.reason:
         print_line(found.reason)
     print_line(score.false_pairs.sentence(found.documents))
-    if found.caveat:
-        print_line(found.caveat)
+    for caveat in found.caveats:
+        print_line(caveat)
     for label, learnt in found.learnt.items():
         print_line(f"Word weights for {label}: {learnt}.")
     if page is not None:
@@ -154,6 +154,8 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         "create-table", "--store", "lmdb://index", *shlex.split(flags.create), title=" and" if flags.fit else "  or"
     )
     tell_next("ingest", *_given(names), *reading.flags, "--store", "lmdb://index", title=" and")
+    if flags.query:
+        print_line(f"Query the index with {flags.query}.")
 
 
 def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> None:

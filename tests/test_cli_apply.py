@@ -167,7 +167,25 @@ def test_a_file_that_was_modified_after_dedup_began_is_kept(out: Path, tmp_path:
     assert dropped.stdout.split() == [f"{folder}/c.txt"]
     for done in (kept, dropped):
         assert done.exit_code == 0
-        assert f"kept 1 file that dedup dropped, modified since then: {changed}; run 'hsimhash dedup'" in done.stderr
+        assert "kept 1 file that dedup dropped, because later the dropped or the kept file was modified" in done.stderr
+        assert f"removed: {changed}; run 'hsimhash dedup' again" in done.stderr
+
+
+@pytest.mark.parametrize("change", ["rewritten", "replaced by an old file", "deleted"])
+def test_files_are_kept_if_the_file_kept_in_their_place_is_gone(change: str, out: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "notes").mkdir()
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (folder / name).write_text("The harbour ferry does not run on Sunday because divers look at the moorings.\n")
+    (folder / "other.txt").write_text("A text about something else, which has not been changed since the dedup.\n")
+    assert run("dedup", str(folder), "--out", str(out)).exit_code == 0
+    (kept := folder / "a.txt").unlink()
+    if change != "deleted":
+        kept.write_text("Something else entirely, which nobody has read before.\n")
+    if change == "replaced by an old file":
+        os.utime(kept, (0, 0))
+    done = run("apply", str(folder), "--from", str(out), "--dropped")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert f"removed: {folder}/b.txt, {folder}/c.txt; run 'hsimhash dedup' again" in done.stderr
 
 
 def test_a_file_of_records_that_was_modified_is_named(source: str, results: str) -> None:

@@ -259,9 +259,11 @@ def test_a_folder_of_texts_has_a_command_that_lists_the_files_to_keep(
     for number in (1, 2):
         Path(f"notes/{number}.txt").write_text(text_of(1))
     deduplicated("notes", "--out", "dup")
-    (apply,) = page(Path("dup")).commands
+    apply, dropped = page(Path("dup")).commands
     pasted(apply)
+    pasted(dropped)
     assert Path("kept.txt").read_text().split() == ["notes/1.txt"]
+    assert Path("dropped.txt").read_text().split() == ["notes/2.txt"]
 
 
 def test_of_a_table_the_page_names_the_lists_of_ids(tmp_path: Path) -> None:

@@ -75,8 +75,9 @@ def apply_command(
     Pass the inputs of dedup again, in the same order. DIR records the options that dedup used to read them. If several
     records have the same id, apply writes only the first. Invalid records are left out, and the exit code is 7.
 
-    For a folder of texts, apply writes the paths of the files, one per line. A file that was modified after dedup began
-    is kept. Tables and web archives cannot be copied line by line; for these, use the ids in keep.txt instead.
+    For a folder of texts, apply writes the paths of the files, one per line. A dropped file is kept if it, or the file
+    kept in its place, was modified or removed after dedup began. Tables and web archives cannot be copied line by line;
+    for these, use the ids in keep.txt instead.
 
     With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
     cluster, and whether the record is kept (true or false). FILE appears only when it is complete.

@@ -88,10 +88,13 @@ def unread(count: Applied) -> str:
 
 
 def changed(count: Applied) -> str:
-    """Return the end of a message about files that apply kept because they were modified."""
+    """Return the end of a message about dropped files that apply kept because of later changes."""
     files = plural(count.changed, "file")
     names = _first_of(count.changed_files, count.changed)
-    return f"{files} that dedup dropped, modified since then: {names}; run 'hsimhash dedup' again"
+    return (
+        f"{files} that dedup dropped, because later the dropped or the kept file was modified or removed: {names}; "
+        f"run 'hsimhash dedup' again"
+    )
 
 
 def _first_of(files: Sequence[str], count: int) -> str:

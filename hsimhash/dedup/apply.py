@@ -39,7 +39,8 @@ class Applied:
 
     `missing` is the number of documents in the results that were not in the inputs. `unread` is the number of rejected
     records that are whole files, and `unread_files` lists the first of these files. `changed` and `changed_files` are
-    for files to drop that were modified after the dedup began; these are kept.
+    for files that were dropped but are kept now, because they or the files kept for them were modified after the dedup
+    began, or because the files kept for them are missing.
     """
 
     written: int = 0
@@ -101,6 +102,7 @@ def apply(
                 + ("; to read each file in the folder as one text, run dedup again with " + files if one.folder else "")
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
+    application.find_orphans(inputs)
     for one, name in zip(inputs, _names_in_run(folder, inputs), strict=True):
         if one.kind != "files" and application.has_changed(one, one.name):
             say(f"{one.name} was modified after dedup began, so the results may be out of date; run dedup again")
@@ -144,6 +146,7 @@ class _Application:
         self._folder = folder
         self._which = which
         self._first_reject = ""
+        self._orphans = set[str]()  # ids of dropped files whose kept file has changed or is missing
         with _stats_of(folder) as stats:
             self._began_s: float = stats.get("run", {}).get("began_ms", _NEVER_MS) / 1000
         self.is_kept: dict[str, bool | None] = {}  # None: already seen in the inputs
@@ -177,12 +180,26 @@ class _Application:
                 self.count.unread_files.append(path)
 
     def has_changed(self, one: Input, path: str) -> bool:
-        """Whether a file was modified after the dedup began."""
+        """Whether a file was modified or replaced after the dedup began; false if it cannot be read."""
         if one.is_stream or one.remote:
             return False
         with suppress(OSError):
-            return Path(path).stat().st_mtime > self._began_s
+            status = Path(path).stat()
+            return max(status.st_mtime, status.st_ctime) > self._began_s  # copies may have an old time of modification
         return False
+
+    def find_orphans(self, inputs: Sequence[Input]) -> None:
+        """Find the dropped files that must be kept now, because the files kept for them have changed or are missing."""
+        files = [one for one in inputs if one.kind == "files" and not one.problem]
+        found = {doc_id: self.has_changed(one, path) for one in files for doc_id, path in one.documents_in()}
+        is_missing = len(files) == len(inputs)  # otherwise, the kept document may be a record
+        if not any(found.values()) and not (is_missing and any(one not in found for one in self.is_kept)):
+            return
+        clusters = table_in(self._folder, "clusters")
+        with _naming_damage(clusters):
+            for doc_id, kept in read_column_values(clusters, ("id", "kept_id")):
+                if doc_id != kept and kept in self.is_kept and found.get(str(kept), is_missing):
+                    self._orphans.add(str(doc_id))
 
     def _keep_changed(self, path: str) -> None:
         self.count.changed += 1
@@ -221,9 +238,11 @@ class _Application:
                     f"{where}: {doc_id!r:.200} is not in the results in {self._folder}: {such}; " + _REMEDY
                 )
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
-            if is_kept is False and one.kind == "files" and self.has_changed(one, one.path_of(doc_id)):
-                is_kept = True
-                self._keep_changed(one.path_of(doc_id))
+            if is_kept is False and one.kind == "files":
+                path = one.path_of(doc_id)
+                is_kept = doc_id in self._orphans or self.has_changed(one, path)
+                if is_kept:
+                    self._keep_changed(path)
             if is_kept is None:
                 self.count.repeated += 1
             elif self._which == "all":

@@ -41,6 +41,7 @@ def next_commands(
         fewer=retry(fewer) if fewer < bits else None,
         without_keys=retry(bits, with_option(profile, "key=off")) if has_keys else None,
         apply=_pasteable(_apply_words(inputs, out)),
+        dropped=_pasteable(_dropped_words(inputs, out)),
         has_short_url=any(one.remote is not None and one.remote.url != one.name for one in inputs),
     )
 
@@ -69,6 +70,14 @@ def _apply_words(inputs: Sequence[Input], out: Path) -> list[str]:
         return []
     kept = _KEPT[kinds.pop()] if len(kinds) == 1 else "kept.txt"
     return ["hsimhash", "apply", *names, "--from", str(out), "--out", kept]
+
+
+def _dropped_words(inputs: Sequence[Input], out: Path) -> list[str]:
+    """Return the command that lists the dropped files; empty if some inputs do not have one text in each file."""
+    names = _names(inputs)
+    if names is None or {one.kind for one in inputs} != {"files"}:
+        return []
+    return ["hsimhash", "apply", *names, "--from", str(out), "--dropped", "--out", "dropped.txt"]
 
 
 def _names(inputs: Sequence[Input]) -> list[str] | None:

@@ -123,7 +123,7 @@ class _DedupRun:
     profile: Profile
     seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
-    _began_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    _began_ms: int = field(default_factory=lambda: -(-time.time_ns() // 1_000_000))
 
     def outcome(self) -> Outcome:
         options, held = self.options, HeldBatches(needed_fields(self.options.keep))

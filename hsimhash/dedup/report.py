@@ -146,6 +146,7 @@ class DedupCommands:
     fewer: Retry | None = None
     without_keys: Retry | None = None  # None if the profile cannot be changed, or does not make keys
     apply: str = ""  # writes the kept documents; empty if `apply` cannot copy these inputs
+    dropped: str = ""  # lists the dropped files; empty if the inputs are not files with one text each
     has_short_url: bool = False  # whether the commands omit part of a URL because it may be secret
 
 

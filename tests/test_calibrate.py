@@ -437,7 +437,8 @@ def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false
     corpus: dict[str, str], tmp_path: Path
 ) -> None:
     path = written(tmp_path, corpus)
-    assert calibrated(path, profiles=("words-1",)).documents == len(corpus)
+    usual = calibrated(path, profiles=("words-1",))
+    assert (usual.documents, usual.own_documents) == (1_000_000, len(corpus))
     small, large = (calibrated(path, documents=documents, profiles=("auto-2",)) for documents in (100, 10**9))
     assert small.documents == 100
     assert small.wanted == sum(planted for _, planted in small.found_by_edit.values())

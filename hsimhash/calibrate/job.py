@@ -11,7 +11,7 @@ import numpy as np
 
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import OPEN, UNRELATED, Labels, Truth, read_labels
-from hsimhash.calibrate.options import DISTANCES, CalibrateOptions
+from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateOptions
 from hsimhash.calibrate.results import Calibration, ComparedProfile, Spread, is_chance
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, PairCounts, SamplePairs, Way, compare_all, counted
@@ -36,7 +36,6 @@ EDITED = 500  # number of documents to plant edits in
 NEAR_PAIRS = 100_000  # maximum number of near pairs to judge per profile; if there are more, a share of them is judged
 COMPARED_CHARACTERS = 10_000_000  # maximum total length of texts whose differences are shown
 PAIRS_SHOWN = 3  # per distance
-GROWN = 1_000_000  # minimum number of documents for which layouts are compared
 CHEAPER = 0.8  # share of the default layout's cost below which another layout is worthwhile
 BITS_SHOWN = range(-3, 4)  # offsets from the recommended distance
 _FITTING = {  # the default profile, and others that suit a script
@@ -96,7 +95,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
     for number, one in enumerate(compared):
         observer.report("compare", number, len(compared))
         tried.append(_try(one, texts, workers))
-    documents = options.documents or sample.read
+    documents = options.documents or max(sample.read, 0 if options.labels else PLANNED)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
         raise HsimhashError(
@@ -111,6 +110,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, observer: Obse
         labels.rejects_among(sample.doc_ids),
         tuple(sorted(labels.doc_ids.difference(sample.doc_ids))),
         documents,
+        options.documents or sample.read,
         len(taken.near.distance),
         options.labels is not None,
         labels.are_one_sided,
@@ -239,19 +239,16 @@ def _costs(documents: int, *, key_rows: int) -> tuple[Cost, ...]:
 
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
-    """Return the cost of the recommendation on each store, with the default layout unless another is much cheaper.
-
-    The layout suits at least GROWN documents: an index keeps its layout when it grows.
-    """
+    """Return the cost of the recommendation on each store, with the default layout unless another is much cheaper."""
     key_rows, distance = choice.curve.costs[0].key_rows, choice.score.distance
 
     def best(backend: Backend) -> Cost:
-        prices, grown = backend.prices, max(documents, GROWN)
-        costs = [cost(layout, grown, distance, prices, key_rows=key_rows) for layout in layouts_of(distance)]
+        layouts = layouts_of(distance)
+        costs = [cost(layout, documents, distance, backend.prices, key_rows=key_rows) for layout in layouts]
         cheapest = recommend(costs)[0]
         default = next((one for one in costs if one.layout.name == backend.layout), cheapest)
         is_cheaper = cheapest.rows * cheapest.time_us < CHEAPER * default.rows * default.time_us
-        return cost((cheapest if is_cheaper else default).layout, documents, distance, prices, key_rows=key_rows)
+        return cheapest if is_cheaper else default
 
     return {name: best(backend) for name, backend in backends().items()}
 

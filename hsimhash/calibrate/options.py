@@ -11,6 +11,9 @@ from hsimhash.inputs.files import InputOptions
 
 SAMPLED = 20_000  # number of documents to compare, by default
 DISTANCES = range(MOST_DISTANCE + 1)  # distances to compare: all that a query may use
+PLANNED = (
+    1_000_000  # minimum size of the planned collection without labels; in a small one, any distance would look safe
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class CalibrateOptions:
     Args:
         profiles: Profiles to compare, or their names; by default those that suit the scripts of the texts.
         labels: File that lists which documents are near; None: plant edits instead.
-        documents: Number of documents in the planned collection; None: the number in the inputs.
+        documents: Number of documents in the planned collection; None: the number in the inputs, and without labels, at
+            least PLANNED.
         reading: How to read the inputs.
         workers: Number of processes that make fingerprints; None: the same as for other jobs.
         sample: Number of documents to compare. All labelled documents are compared, even if there are more.

@@ -69,6 +69,7 @@ class Calibration:
     label_rejects: tuple[str, ...]  # invalid lines of the labels
     missing_ids: tuple[str, ...]  # labelled ids that the inputs do not have, ascending
     documents: int  # size of the planned collection
+    own_documents: int  # the number that was asked for, or that of the inputs
     wanted: int  # number of near pairs, planted or labelled
     is_labelled: bool
     is_one_sided: bool  # whether the labels name near pairs only

@@ -52,7 +52,8 @@ REJECTS_SHOWN = 10
     "--documents",
     type=Count(2, MOST_DOCUMENTS),
     metavar="N",
-    help="Number of documents to plan for, such as 50M or 1e8. Default: the number in the inputs.",
+    help="Number of documents to plan for, such as 50M or 1e8. Default: the number in the inputs, and without --pairs, "
+    "at least 1M.",
 )
 @click.option(
     "--sample",

@@ -141,7 +141,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {f1} {way} (the best is {best_f1:.3f}).")
     if found.reason:
         print_line(found.reason)
-    print_line(score.false_pairs.sentence(found.documents))
+    print_line(score.false_pairs.sentence(found.own_documents))
     for caveat in found.caveats:
         print_line(caveat)
     for label, learnt in found.learnt.items():

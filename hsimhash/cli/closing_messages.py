@@ -111,7 +111,7 @@ def ingest_ending(summary: Summary, url: str, doc_id: str | None) -> None:
     else:
         print_line(f"Read {plural(counts.documents, 'document')}: {', '.join(_shares(summary))}.")
     if counts.replaced:
-        print_line(f"Later records with the same id replaced {plural(counts.replaced, 'document')}.")
+        print_line(f"Replaced {plural(counts.replaced, 'document')} with the same id as a later record.")
     _tell_lists(summary.job, counts.rejected, counts.short, "left out")
     if summary.tags:
         listed = "The skipped documents and their" if counts.duplicates else "The"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from hsimhash.cli.console import print_fields, print_json, print_line, print_table, say
+from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import refuse_walk, walk_workers_option, walks_ranges
 from hsimhash.cli.options import json_option, open_index, with_settings
@@ -17,7 +17,6 @@ from hsimhash.settings import Settings
 from hsimhash.store.capabilities import HasTable
 from hsimhash.store.hbase.gateway.base import ttl_in
 from hsimhash.store.reports import Survey, TableFacts, key_in_words
-from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
 
 
 @click.command("describe", cls=Command)
@@ -110,8 +109,6 @@ def status_command(settings: Settings, as_json: bool) -> None:
         survey = index.store.survey() if isinstance(index.store, HasTable) else None
         own = {"documents": index.count(), **index.store.describe()} if survey is None else {}
         crowds = index.store.crowds()
-        if has_unfinished_relayout(index.store):
-            say(f"{UNFINISHED}; {RUN_AGAIN}")
     facts = {
         "url": settings.store,
         **(survey.to_json(len(index.layout.drawers)) if survey else own),

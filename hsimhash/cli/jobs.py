@@ -105,7 +105,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         if summary.rejects:
             say_rejected(summary.counts.rejected, summary.rejects)
         if replaced := summary.counts.replaced:
-            say(f"later records with the same id replaced {plural(replaced, 'document')}")
+            say(f"replaced {plural(replaced, 'document')} with the same id as a later record")
         print_json(summary.to_json())
         if not summary.counts.documents:
             say(NO_DOCUMENTS)

@@ -30,6 +30,7 @@ from hsimhash.layout import Layout
 from hsimhash.settings import Loaded, Settings, address_in, load
 from hsimhash.store import Document, Opening, Record, backend_of, check_url, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
+from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
 from hsimhash.store.urls import EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
 
 Function = Callable[..., object]
@@ -331,13 +332,15 @@ def _with_url_option(settings: Settings, old: str, name: str, value: str) -> Set
 def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
     """Open the index named in the settings. A layout or profile that was set explicitly must match the index.
 
+    Prints a warning if the index is incomplete because a relayout into it has not finished.
+
     Args:
         settings: Settings with the URL of the index.
         is_job: Whether the command may run for minutes. If so, it waits longer for a cluster that lost a server, and
             does not log slow batches of queries.
     """
     asked = settings.given
-    return opened_index(
+    index = opened_index(
         settings.store,
         Opening(JOB_DEADLINE_S if is_job else DEADLINE_S, settings.redis_password),
         layout=settings.layout if "layout" in asked else None,
@@ -345,6 +348,13 @@ def open_index(settings: Settings, *, is_job: bool = False) -> HSimIndex:
         slow_s=None if is_job else settings.slow_query_s,
         takes_any_rarity=True,
     )
+    try:
+        if has_unfinished_relayout(index.store):
+            say(f"warning: {UNFINISHED}; {RUN_AGAIN}")
+    except BaseException:
+        index.close()
+        raise
+    return index
 
 
 def stored(index: HSimIndex, doc_id: str) -> Document:

@@ -130,9 +130,10 @@ def _conclude(old: str, new: str, counts: tuple[int, int], added: str) -> ExitCo
         return ExitCode.FAILED
     if counts[0] < counts[1]:
         say(
-            "the new index has documents that the old one does not have: it was not empty, other processes removed "
-            "documents from the old one, or programs already write to the new one; in the last case, do not run "
-            "relayout again, because it undoes their changes and removals; use 'hsimhash export' to compare the indexes"
+            "the copy is complete, but the new index has more documents than the old one: it was not empty, other "
+            "processes removed documents from the old one, or programs already write to the new one; in the last case, "
+            "do not run relayout again, because it undoes their changes and removals; use 'hsimhash export' to compare "
+            "the indexes"
         )
         return ExitCode.FAILED
     say(f"to verify the copy: hsimhash check --store {shell_word(new)}")

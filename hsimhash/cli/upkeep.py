@@ -34,7 +34,7 @@ from hsimhash.load import default_job
 from hsimhash.settings import Settings
 from hsimhash.store import CheckReport, backend_of, capable
 from hsimhash.store.capabilities import BacksUp, Collects, Compacts, Shard, WalksRanges
-from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
+from hsimhash.store.unfinished_relayout import has_unfinished_relayout
 from hsimhash.store.urls import holds_password
 
 _LEFTOVERS_SHOWN = 3  # if there are no problems
@@ -105,7 +105,7 @@ def check_command(
         say("this was a sample: the counts cover only the rows that were checked")
     _print_report(report, as_json=as_json)
     if is_half:
-        say(f"{UNFINISHED}, and there may be problems: {RUN_AGAIN}, then check the index")
+        say("check the index again when the relayout into it has finished")
     else:
         _say_remedies(report, cleaner, is_repair=repair)
     return ExitCode.DONE if report.is_sound or repair else ExitCode.PROBLEMS_FOUND

@@ -106,8 +106,8 @@ def _check_indexes(store: DatabaseStore) -> Check:
         return Check(
             "indexes",
             "warn",
-            f"missing {', '.join(missing)} (normal during a first load): queries read the whole table; if no load is "
-            f"running, create the indexes with 'hsimhash check --repair'",
+            f"missing {', '.join(missing)} (normal during a first load): queries read the whole table; if no load or "
+            f"relayout is running or unfinished, create the indexes with 'hsimhash check --repair'",
         )
     return Check("indexes", "ok", f"all {len(store.tables.indexes())} exist")
 

@@ -101,13 +101,13 @@ class Calibration:
         caveats = list[str]()
         if is_chance(self.wanted, is_labelled=self.is_labelled):
             caveats.append(
-                f"The labels contain {self.wanted:,} near pairs, too few for a reliable choice, so the default "
-                f"distance is kept. Label at least {FEW_LABELS} near pairs."
+                f"The labels contain {self.wanted:,} near pairs, too few for a reliable choice, so the defaults "
+                f"are kept. Label at least {FEW_LABELS} near pairs."
             )
         elif self.is_one_sided:
             caveats.append(
-                "The labels do not contain pairs that are not near, so the default distance is kept: similar documents "
-                "that you would keep apart are not counted as false pairs. Add such pairs, with 0 in the third column."
+                "The labels do not contain pairs that are not near, so the defaults are kept: similar documents that "
+                "you would keep apart are not counted as false pairs. Add such pairs, with 0 in the third column."
             )
         elif self.has_negatives and not self.choice.curve.scores[-1].false_pairs.labelled:
             caveats.append(
@@ -127,6 +127,11 @@ class Calibration:
                 f"{json.dumps(self.missing_ids[0], ensure_ascii=False)}; their labels are ignored."
             )
         return caveats
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the labels are too few or too one-sided to leave the defaults."""
+        return self.is_labelled and (is_chance(self.wanted, is_labelled=True) or self.is_one_sided)
 
     @property
     def reason(self) -> str:

@@ -94,10 +94,10 @@ def calibrate_command(
     Profiles that weigh words by how rare they are, such as auto-3, are compared twice: with weights fitted to the
     sample, and with weights for general text.
 
-    With fewer than 200 labelled near pairs, or if no label says that a pair is not near, calibrate keeps the default
-    distance. It also recommends the defaults unless another choice is clearly better: its F1 is higher by more than
-    .01. Of the clearly better choices whose F1 is at most .01 below the best, it recommends the one with the distance
-    nearest to the default. It does not consider the cost of queries; the tables show it.
+    With fewer than 200 labelled near pairs, or if no label says that a pair is not near, calibrate keeps the defaults.
+    Otherwise, it leaves them only for a choice that is clearly better: its F1 is higher by more than .01. Of the
+    clearly better choices whose F1 is at most .01 below the best, it recommends the one with the distance nearest to
+    the default. It does not consider the cost of queries; the tables show it.
 
     If a distance finds no false pairs in the sample, calibrate can only give an upper bound on their number in a
     collection of N documents. To decide, it assumes that the defaults have none, and that other choices have as many as

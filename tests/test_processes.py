@@ -37,10 +37,16 @@ def test_a_killed_child_fails_its_parent() -> None:
 
 
 def test_a_child_ends_where_its_parent_fails() -> None:
-    before = children()
-    with pytest.raises(LookupError), forked(threading.Event().wait):
+    before, own = children(), set[int]()
+
+    def failing_parent() -> None:
+        own.update(children() - before)
         failing()
-    wait_until(lambda: children() <= before)  # other children may just be ending
+
+    with pytest.raises(LookupError), forked(threading.Event().wait):
+        failing_parent()
+    assert own
+    wait_until(lambda: not own & children())  # threads of other tests may have started children in the meantime
 
 
 def test_a_forked_child_that_takes_too_long_ends_and_tells_where_it_was() -> None:

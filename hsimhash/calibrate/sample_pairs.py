@@ -181,9 +181,8 @@ class _Counter:
     """Counts pairs by their differences. The memory does not depend on the number of pairs."""
 
     def __init__(self) -> None:
-        self._counts = np.zeros(
-            256 << 2, np.int64
-        )  # by distance, whether the sketches agree, and whether they share a key
+        # By distance, whether the sketches agree, and whether they share a key.
+        self._counts = np.zeros(256 << 2, np.int64)
 
     def add(self, found: Differences) -> None:
         codes = found.distance.astype(np.int64) << 2 | found.is_alike.astype(np.int64) << 1 | found.has_key

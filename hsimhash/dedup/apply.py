@@ -102,7 +102,7 @@ def apply(
                 + ("; to read each file in the folder as one text, run dedup again with " + files if one.folder else "")
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
-    application.find_orphans(inputs)
+    application.find_changes(inputs)
     for one, name in zip(inputs, _names_in_run(folder, inputs), strict=True):
         if one.kind != "files" and application.has_changed(one, one.name):
             say(f"{one.name} was modified after dedup began, so the results may be out of date; run dedup again")
@@ -146,7 +146,7 @@ class _Application:
         self._folder = folder
         self._which = which
         self._first_reject = ""
-        self._orphans = set[str]()  # ids of dropped files whose kept file has changed or is missing
+        self._kept_again = set[str]()  # ids of dropped files that are kept, see `Applied.changed`
         with _stats_of(folder) as stats:
             self._began_s: float = stats.get("run", {}).get("began_ms", _NEVER_MS) / 1000
         self.is_kept: dict[str, bool | None] = {}  # None: already seen in the inputs
@@ -188,18 +188,19 @@ class _Application:
             return max(status.st_mtime, status.st_ctime) > self._began_s  # copies may have an old time of modification
         return False
 
-    def find_orphans(self, inputs: Sequence[Input]) -> None:
-        """Find the dropped files that must be kept now, because the files kept for them have changed or are missing."""
+    def find_changes(self, inputs: Sequence[Input]) -> None:
+        """Find the dropped files that must be kept now; see `Applied.changed`."""
         files = [one for one in inputs if one.kind == "files" and not one.problem]
         found = {doc_id: self.has_changed(one, path) for one in files for doc_id, path in one.documents_in()}
+        self._kept_again.update(doc_id for doc_id, has_changed in found.items() if has_changed)
         is_missing = len(files) == len(inputs)  # otherwise, the kept document may be a record
-        if not any(found.values()) and not (is_missing and any(one not in found for one in self.is_kept)):
+        if not self._kept_again and not (is_missing and any(one not in found for one in self.is_kept)):
             return
         clusters = table_in(self._folder, "clusters")
         with _naming_damage(clusters):
             for doc_id, kept in read_column_values(clusters, ("id", "kept_id")):
                 if doc_id != kept and kept in self.is_kept and found.get(str(kept), is_missing):
-                    self._orphans.add(str(doc_id))
+                    self._kept_again.add(str(doc_id))
 
     def _keep_changed(self, path: str) -> None:
         self.count.changed += 1
@@ -238,11 +239,9 @@ class _Application:
                     f"{where}: {doc_id!r:.200} is not in the results in {self._folder}: {such}; " + _REMEDY
                 )
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
-            if is_kept is False and one.kind == "files":
-                path = one.path_of(doc_id)
-                is_kept = doc_id in self._orphans or self.has_changed(one, path)
-                if is_kept:
-                    self._keep_changed(path)
+            if is_kept is False and one.kind == "files" and doc_id in self._kept_again:
+                is_kept = True
+                self._keep_changed(one.path_of(doc_id))
             if is_kept is None:
                 self.count.repeated += 1
             elif self._which == "all":

@@ -144,8 +144,10 @@ class RarityTable:
         """Fit a table to documents, each given as the hashes of its distinct features, in any order."""
         listed = list(documents)
         tags = np.concatenate([np.empty(0, np.uint64), *listed]) >> np.uint64(64 - _TAG_BITS)
-        found, counts = np.unique(tags.astype(np.uint32), return_counts=True)
-        found, counts = found[counts > 1], counts[counts > 1]
+        ordered = np.sort(tags.astype(np.uint32))  # not `np.unique`: see `sorted_distinct`
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
+        counts = np.diff(starts, append=len(ordered))
+        found, counts = ordered[starts[counts > 1]], counts[counts > 1]
         if len(found) > MOST_FEATURES:
             kept = np.sort(np.lexsort((found, -counts))[:MOST_FEATURES])
             found, counts = found[kept], counts[kept]

@@ -6,7 +6,7 @@ import errno
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +34,8 @@ SMALL = 2  # documents that a merge writes at a time
 Documents = list[tuple[str, int]]
 LAST_BUCKET = [(doc_id, number << 32 | 0xFFFF) for number, doc_id in enumerate("abcd", start=1)]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
-values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
+VALUES = [0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000]
+values = st.sampled_from(VALUES)
 batches = st.lists(st.lists(st.tuples(ids, values), max_size=6), max_size=4)
 
 
@@ -44,6 +45,17 @@ def contents(store: Store) -> tuple[list[object], list[bytes]]:
         {prefix for document in documents for prefix in store.record.layout.prefixes(document.fingerprint)}
     )
     return documents, sorted(row.tobytes() for row in store.scan(prefixes))
+
+
+def assert_answers_agree_with_registers(store: Store, fingerprints: Sequence[int]) -> None:
+    """Check that the documents of fingerprints are those that the registers have, whatever a merge has left behind."""
+    with store.view() as view:
+        listed, columns = view.documents(fingerprints), view.documents_of(fingerprints)
+        found = {document for documents in listed for document in documents}
+        assert set(view.lookup([document.doc_id.encode() for document in found])) == found
+    in_columns = zip(columns.doc_ids, columns.registers.tolist(), strict=True)
+    assert {Document(doc_id, *register) for doc_id, register in in_columns} == found
+    assert found == {one for page in store.walk() for one in page if one.fingerprint in fingerprints}
 
 
 def insert(store: Store, documents: Documents, seen: int) -> int:
@@ -132,10 +144,12 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
             bulk.bulk(folder, SMALL).merge(Observer(stop=lambda remaining=remaining: next(remaining) <= 0))
             if other:  # somebody else writes meanwhile
                 insert(bulk, [("somebody else", 77)], 5)
+            assert_answers_agree_with_registers(bulk, VALUES)
         if stops and other:
             insert(plain, [("somebody else", 77)], 5)
         added = bulk.bulk(folder, SMALL).merge()
         assert added == insert(plain, [document for documents in runs for document in documents], 100)
+        assert_answers_agree_with_registers(bulk, VALUES)
         bulk.bulk(folder).delete()
         assert contents(bulk) == contents(plain)
         assert bulk.check().problems == 0
@@ -186,6 +200,7 @@ def test_a_kill_during_a_merge_of_documents_leaves_a_sound_index_and_the_next_on
     for _ in killed_at_each_step(prepare, work, arm, every=tries(1, 4)):
         with open_store(url()) as store:
             assert store.check().is_sound
+            assert_answers_agree_with_registers(store, [1, 2, 3, 1 << 40])
             found = {one.doc_id: one.fingerprint for page in store.walk() for one in page}
             assert set(before) <= set(found)
             assert all(value in (before.get(doc_id), documents.get(doc_id)) for doc_id, value in found.items())

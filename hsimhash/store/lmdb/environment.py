@@ -72,11 +72,14 @@ class Based(NamedTuple):
 
 
 class SeenState(NamedTuple):
-    """A state of an index: the number of its last transaction, its base, and whether LMDB has drawer rows."""
+    """A state of an index."""
 
-    number: int
+    number: int  # of its last transaction
     based: Based
-    has_top: bool
+    has_top: bool  # whether LMDB has drawer rows
+    # Whether the listings are exactly those that the registers require. Each register has its listing, because a
+    # listing is written first and deleted last, so there are as many listings as registers only if there are no others.
+    is_exact: bool
 
 
 class MissingBaseError(DamagedBaseError):
@@ -182,7 +185,10 @@ class Environment:
         state, number = self._state, transaction.id()
         if state is None or state.number != number:
             has_top = bool(transaction.cursor(self.databases["drawers"]).first())
-            self._state = state = SeenState(number, self.based(transaction), has_top)
+            listings, registers = (
+                transaction.stat(self.databases[name])["entries"] for name in ("documents", "register")
+            )
+            self._state = state = SeenState(number, self.based(transaction), has_top, listings == registers)
         return state
 
     def _learned(self, named: bytes | None) -> Based:

@@ -37,11 +37,12 @@ from hsimhash.store.base import Document, ListedDocuments, View, up_to
 from hsimhash.store.base_files.base_file import Base, first_of_each
 from hsimhash.store.lmdb.codec import (
     HEAD_BYTES,
-    KEY_BYTES,
     Rows,
     decode_id,
     digest,
+    first_seen_in,
     listed_id,
+    listing_table,
     pack,
     register_fields,
     register_table,
@@ -345,12 +346,22 @@ class LmdbView(View):
         return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
 
     def documents_of(self, fingerprints: Sequence[int]) -> ListedDocuments:
-        places, ids = self._listed(fingerprints)
-        values = self._registers(ids)
-        if None in values:
-            are_there = [value is not None for value in values]
-            places, ids, values = ([*compress(column, are_there)] for column in (places, ids, values))
-        return ListedDocuments(np.array(places, np.int64), list(map(decode_id, ids)), register_table(values))
+        places, ids, values = self._listed(fingerprints)
+        if self._is_listing_enough:
+            of_each = np.array(fingerprints, np.uint64)[places]
+            return ListedDocuments(
+                np.array(places, np.int64), list(map(decode_id, ids)), listing_table(of_each, values)
+            )
+        registers = self._registers(ids)
+        if None in registers:
+            are_there = [register is not None for register in registers]
+            places, ids, registers = ([*compress(column, are_there)] for column in (places, ids, registers))
+        return ListedDocuments(np.array(places, np.int64), list(map(decode_id, ids)), register_table(registers))
+
+    @property
+    def _is_listing_enough(self) -> bool:
+        """Whether the listings say all that the registers say; reading a register takes longer than a listing."""
+        return self._state.is_exact and not self._session.record.has_signatures
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         return [
@@ -374,11 +385,11 @@ class LmdbView(View):
         keys = listing.iternext(values=False) if listing.set_range(packed) else iter(())
         return sum(1 for _ in islice(takewhile(lambda key: key.startswith(packed), keys), MOST_LISTED))
 
-    def _listed(self, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
-        """Return the index of each listed id's fingerprint, and the ids, in key order."""
+    def _listed(self, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes], list[bytes]]:
+        """Return the index of each listed id's fingerprint, the ids, and the values of the listings, in key order."""
         listing = self.transaction.cursor(self.databases["documents"])
-        places, ids, due = list[int](), list[bytes](), 0
-        set_range, key_of, following = listing.set_range, listing.key, listing.next
+        places, ids, values, due = list[int](), list[bytes](), list[bytes](), 0
+        set_range, item_of, following = listing.set_range, listing.item, listing.next
         keys = np.array(fingerprints, ">u8").tobytes()
         for place in range(len(fingerprints)):
             packed = keys[FINGERPRINT_BYTES * place : FINGERPRINT_BYTES * (place + 1)]
@@ -388,26 +399,32 @@ class LmdbView(View):
                     if time.monotonic() >= self._deadline:
                         raise self._late(f"{len(ids):,} documents of {place:,} fingerprints")
                     due += _LISTED_AT_ONCE
-                key = key_of()
+                key, value = item_of()
                 if not key.startswith(packed):
                     break
                 places.append(place)
-                ids.append(_id_at(listing, key))
+                ids.append(listed_id(key, value))
+                values.append(value)
                 is_there = following()
-        return places, ids
+        return places, ids, values
 
     def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
         """Return the confirmed documents listed under a fingerprint; stop after `limit` whose register still has it."""
-        packed, found, wanted, head, number = pack(fingerprint), [], limit, b"", 0
+        packed, found, wanted, head, number = pack(fingerprint), list[Document](), limit, b"", 0
+        document: Document | None
+        is_enough = self._is_listing_enough
         is_there = listing.set_range(packed)
         while is_there:
             if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
                 raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
-            key = listing.key()
+            key, value = listing.item()
             # Keys with truncated ids are not sorted by the rest of the id, so read all ids that start alike.
             if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
                 break
-            document = self.confirmed(_id_at(listing, key))
+            if is_enough:
+                document = Document(decode_id(listed_id(key, value)), fingerprint, first_seen_in(value))
+            else:
+                document = self.confirmed(listed_id(key, value))
             if document is not None:
                 found.append(document)
                 if wanted and document.fingerprint == fingerprint:
@@ -421,11 +438,6 @@ class LmdbView(View):
             f"index {self._environment.path}: the time limit of {self._timeout_s:g} s was exceeded; "
             f"the query had read {reached}"
         )
-
-
-def _id_at(listing: lmdb.Cursor, key: bytes) -> bytes:
-    """Return the document id in the row at a cursor, given its key; read the value only if the key is truncated."""
-    return key[FINGERPRINT_BYTES:] if len(key) < KEY_BYTES else listed_id(key, listing.value())
 
 
 def _rows_under(cursor: lmdb.Cursor, prefixes: Sequence[bytes], most: int | None) -> bytes:

@@ -1,12 +1,15 @@
 import dataclasses
 import io
 import re
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsimhash.dedup import template_cache
 from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
@@ -24,6 +27,7 @@ from hsimhash.dedup.report import (
     ShownPair,
     Totals,
     find_notices,
+    page_environment,
     write_report,
 )
 from hsimhash.dedup.report_texts import FIRST_LINE_CHARS
@@ -515,6 +519,26 @@ def test_the_page_stays_small_whatever_there_is(doc_id: str, char: str, most_byt
 def test_the_same_data_give_the_same_bytes_in_any_order_of_the_counts() -> None:
     turned = dataclasses.replace(DATA, cluster_sizes=dict(reversed(DATA.cluster_sizes.items())))
     assert html_of(DATA) == html_of(DATA) == html_of(turned)
+
+
+def test_kept_templates_make_the_same_page_even_if_their_files_are_damaged_or_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(template_cache.__file__).relative_to("/").parent
+    (tmp_path / "there" / folder).mkdir(parents=True)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    pages, kept = [], list[Path]()
+    for place, damage in (("there", b""), ("there", b""), ("there", b"damaged"), ("missing", b"")):
+        for file in kept if damage else ():
+            file.write_bytes(damage)
+        monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / place))
+        page_environment.cache_clear()
+        pages.append(html_of(DATA))
+        kept = [*tmp_path.rglob("*.cache")]
+    page_environment.cache_clear()
+    assert len(set(pages)) == 1
+    assert kept
+    assert all(file.is_relative_to(tmp_path / "there") and file.read_bytes() != b"damaged" for file in kept)
 
 
 def test_nothing_is_fetched_and_nothing_runs() -> None:

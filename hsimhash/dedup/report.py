@@ -329,6 +329,8 @@ def page_environment(part: str) -> Environment:
     # Imported here because the import takes 20 ms and most tasks do not need it.
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    from hsimhash.dedup.template_cache import template_cache
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("hsimhash", folder) for folder in dict.fromkeys((part, "dedup"))]),
         autoescape=True,
@@ -337,6 +339,7 @@ def page_environment(part: str) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         finalize=_shown,
+        bytecode_cache=template_cache(),
     )
     environment.filters.update(
         cut=_cut, greatest=_greatest, marked=_marked, percent=_percent, plural=plural, shares=_shares

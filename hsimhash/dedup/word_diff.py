@@ -11,9 +11,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from rapidfuzz.distance import Levenshtein, Opcodes
+if TYPE_CHECKING:
+    from rapidfuzz.distance import Opcodes
 
 WORK = 4_000_000_000  # maximum product of tokens and edits for a comparison, which takes about three seconds
 EDITS = 64  # initial guess of the number of edits if the product might exceed WORK
@@ -123,6 +124,8 @@ class _Numbers(dict[str, int]):
 
 
 def _edits(a: Sequence[str], b: Sequence[str], work: int) -> Opcodes | None:
+    from rapidfuzz.distance import Levenshtein  # imported here, as in `id_parts`: a job without pairs does not need it
+
     numbers = _Numbers()
     sides = [numbers[token] for token in a], [numbers[token] for token in b]
     edits = max(len(a), len(b))
@@ -221,6 +224,10 @@ def id_parts(doc_id: str, other: str) -> list[IdPart]:
 
     Joining the parts yields the id. An id that equals `other`, or has little in common with it, is one unchanged part.
     """
+    if doc_id == other:
+        return [IdPart(doc_id, False)]
+    from rapidfuzz.distance import Levenshtein
+
     mine, others = _PART.findall(doc_id), _PART.findall(other)
     parts: list[IdPart] = []
     common = 0

@@ -287,6 +287,7 @@ def test_fit_writes_a_table_of_good_records_and_names_the_others(tmp_path: Path)
     result = run("fit", str(source), "--output", str(table), "--profile", "auto-3")
     assert result.exit_code == 7
     assert f"{source}:6: " in result.stderr
+    assert "learnt from only 12 documents" in result.stderr
     content = fitted(pages(12)).content()
     assert table.read_bytes() == content
     (told,) = lines_of(result.stdout)

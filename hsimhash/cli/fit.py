@@ -15,7 +15,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import inputs_of, reading_of, with_settings
 from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.fit import LEAST_SAMPLE, MOST_SAMPLE
+from hsimhash.fingerprint.fit import LEAST_DOCUMENTS, LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
 from hsimhash.settings import Settings
 
@@ -64,6 +64,11 @@ def fit_command(
         )
         content = table.content()
         stream.write(content)
+    if table.documents < LEAST_DOCUMENTS:
+        say(
+            f"the table was learnt from only {table.documents} documents, so words that a few of them share seem "
+            f"common; 'hsimhash dedup' and 'hsimhash ingest' learn one only from {LEAST_DOCUMENTS} documents or more"
+        )
     if output != "-":
         print_json(
             {

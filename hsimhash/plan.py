@@ -69,11 +69,8 @@ def cost(
     scale = documents / max(1, size - 1)
     counts, hottest = _sampled(chosen, sample)
     mean, p99 = float(counts.mean()) * scale, float(np.percentile(counts, 99))
-    row_us = prices.swept_us if chosen.is_swept else prices.candidate_us
     return replace(
-        found,
-        candidates=mean,
-        time_us=found.time_us + (mean - uniform) * row_us,
+        _with_candidates(found, mean),
         candidates_p99=p99 * scale if _is_beyond_chance(p99, chosen.candidates(size)) else uniform,
         hottest_bucket=hottest * documents / size
         if _is_beyond_chance(hottest, _bucket(layout, size))
@@ -93,16 +90,30 @@ def _uniform(chosen: Cover, prices: Prices, documents: int, *, key_rows: int) ->
     return Cost(chosen, prices, documents, key_rows, rows, size, candidates, time_us)
 
 
+def _with_candidates(uniform: Cost, candidates: float) -> Cost:
+    """Return a cost with uniform fingerprints, changed to another number of candidates."""
+    row_us = uniform.prices.swept_us if uniform.cover.is_swept else uniform.prices.candidate_us
+    time_us = uniform.time_us + (candidates - uniform.candidates) * row_us
+    return replace(uniform, candidates=candidates, time_us=time_us)
+
+
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
-    """Return the number of uniform documents at which another layout is better, and that layout; None if never."""
+    """Return the number of documents at which another layout is better, and that layout; None if never."""
     best = recommend(costs)[0]
     documents = best.documents
     while documents < MOST_GROWTH * best.documents:
         documents *= 2
-        grown = [_uniform(one.cover, one.prices, documents, key_rows=one.key_rows) for one in costs]
+        grown = [_grown(one, documents) for one in costs]
         if (layout := recommend(grown)[0].layout) != best.layout:
             return documents, layout
     return None
+
+
+def _grown(one: Cost, documents: int) -> Cost:
+    """Return a cost for another number of documents, with the same skew if it is of a sample."""
+    uniform = _uniform(one.cover, one.prices, documents, key_rows=one.key_rows)
+    is_sampled = one.hottest_bucket is not None
+    return _with_candidates(uniform, one.candidates * documents / one.documents) if is_sampled else uniform
 
 
 def _buckets(layout: Layout, documents: int) -> float:

@@ -49,6 +49,17 @@ def test_a_setting_that_differs_is_named_and_altered() -> None:
     ]
 
 
+def test_settings_that_keep_deleted_or_expired_cells_differ_from_those_of_a_new_table() -> None:
+    safe = {"KEEP_DELETED_CELLS": "FALSE", "MIN_VERSIONS": "0"}
+    assert differing(made(TableSettings(), d=safe, f=safe), TableSettings()) == []
+    table = made(TableSettings(), d=safe | {"KEEP_DELETED_CELLS": "TTL"}, f=safe | {"MIN_VERSIONS": "1"})
+    assert differing(table, TableSettings(ttl_s=None)) == [
+        "family f: MIN_VERSIONS is 1, expected 0",
+        "family d: KEEP_DELETED_CELLS is TTL, expected FALSE",
+    ]
+    assert lines(table, TableSettings())[0] == "alter 'default:pages', {NAME => 'f', MIN_VERSIONS => '0'}"
+
+
 def test_the_prefix_of_the_bloom_filter_and_the_tables_attributes_count() -> None:
     table = made(TableSettings())
     plain = Table(tuple(replace(family, configuration={}) for family in table.families), {})

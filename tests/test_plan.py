@@ -157,6 +157,21 @@ def test_a_layout_is_outgrown_where_another_one_is_recommended() -> None:
     assert (before, after) == ("4", "10")
 
 
+def test_a_layout_is_outgrown_later_or_earlier_if_the_sample_is_skewed() -> None:
+    sample = random_fingerprints(np.random.default_rng(3), 20_000)
+    sample[:4_000] = sample[:4_000] >> np.uint64(18) | sample[0] >> np.uint64(46) << np.uint64(46)  # share 18 bits
+
+    def best(documents: int) -> str:
+        costs = [cost(one, documents, 3, HBASE_PRICES, sample=sample) for one in layouts_of(3)]
+        return recommend(costs)[0].layout.name
+
+    found = outgrown([cost(one, 50_000, 3, HBASE_PRICES, sample=sample) for one in layouts_of(3)])
+    assert found is not None
+    documents, layout = found
+    assert best(documents // 2) == best(50_000) != best(documents) == layout.name
+    assert found != outgrown([cost(one, 50_000, 3, HBASE_PRICES) for one in layouts_of(3)])
+
+
 def test_a_skewed_sample_shows_its_hot_bucket() -> None:
     sample = np.arange(1_000, dtype=np.uint64)  # three of the drawers have them all in one bucket
     skewed = cost(Layout.named("4"), 10_000, 3, LMDB_PRICES, sample=sample)

@@ -70,6 +70,10 @@ FAMILY_OPTIONS = (
 )
 
 
+# HBase's defaults, on which deletion and expiry rely. A new table has them, so they are only compared.
+_RELIED_ON = {"KEEP_DELETED_CELLS": "FALSE", "MIN_VERSIONS": "0"}
+
+
 @dataclass(frozen=True, slots=True)
 class TableSettings:
     """Settings of a table: `splits` are ascending row keys; `ttl_s` applies to all families except the record's.
@@ -165,6 +169,7 @@ def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step
         asked = _chosen_ttl(family.name, found) | family.attributes | family.configuration
         if wanted.compression is None:
             asked["COMPRESSION"] = its.get("COMPRESSION", "NONE")
+        asked |= {name: value for name, value in _RELIED_ON.items() if its.get(name, value).upper() != value}
         own = _differing(its, asked)
         configuration = {key: own.pop(key) for key in family.configuration if key in own}
         line = alter + _ruby_family(Family(family.name, own, configuration))

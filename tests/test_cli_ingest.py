@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hsimhash import sample
 from hsimhash.cli.console import progress_lines
+from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.progress import Progress
@@ -386,6 +387,15 @@ def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: st
         assert index.count() == 0
     assert run_apart(*arguments).returncode == 0
     assert len(ids_in(url)) == 5
+
+
+def test_a_job_that_the_store_stops_says_how_to_resume(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+    disk = small_disk("3m")
+    arguments = ("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", f"lmdb://{disk / 'index'}")
+    stopped = run(*arguments)
+    assert stopped.exit_code == ExitCode.STORE_UNREACHABLE
+    assert "when the store works again, run the same command again to resume" in stopped.stderr
+    assert "no space left" in stopped.stderr.splitlines()[-1]
 
 
 def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_first(slow_job: Begun) -> None:

@@ -16,7 +16,7 @@ import click
 from hsimhash.cli.closing_messages import NO_DOCUMENTS, ingest_ending, say_format_hint, say_rejected
 from hsimhash.cli.console import is_for_people, print_json, say
 from hsimhash.cli.exit_codes import ExitCode, answering, interrupt
-from hsimhash.errors import HsimhashError, plural
+from hsimhash.errors import HsimhashError, StoreUnavailableError, plural
 from hsimhash.index import HSimIndex
 from hsimhash.load import Summary
 from hsimhash.store import backend_of
@@ -116,7 +116,10 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
 
 @contextmanager
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
-    """Stop after the current batch on Ctrl-C or SIGTERM, or at once on a second signal or after `BATCH_S`."""
+    """Stop after the current batch on Ctrl-C or SIGTERM, or at once on a second signal or after `BATCH_S`.
+
+    After that, or if the store fails, say how to resume.
+    """
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -135,4 +138,7 @@ def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
             yield asked.is_set
         except KeyboardInterrupt:
             say(f"stopped in the middle of a batch: {_CONTINUES[is_stream]}")
+            raise
+        except StoreUnavailableError:
+            say(f"stopped because of the error below; when the store works again, {_CONTINUES[is_stream]}")
             raise

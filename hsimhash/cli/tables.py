@@ -48,7 +48,7 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     seconds = seconds_in(value)
     if not seconds or seconds % 1 or value[-1].isdigit():  # a number without a unit could mean days
         raise click.BadParameter(
-            f"{value!r} is not a valid time: expected whole seconds, at least 1, with a unit: 90d, 12h or 3600s"
+            f"{value!r} is not a valid time: expected at least one second, with a unit (s, min, h, d or w), such as 90d"
         )
     return int(seconds)
 
@@ -169,8 +169,10 @@ def create_table_command(
     if plan.regions and (splits_from or regions not in (None, plan.regions)):
         kept = plural(plan.regions, "region")
         say(f"the table exists and keeps its {kept}; --regions and --splits-from apply only to a new table")
-    differs = any(step.sign == "~" and step.attribute in wanted.requested for step in plan.steps)
-    return ExitCode.MISMATCH if differs else ExitCode.DONE
+    if any(step.sign == "~" and step.attribute in wanted.requested for step in plan.steps):
+        say("the table does not have the settings that you requested; the lines for hbase shell above set them")
+        return ExitCode.MISMATCH
+    return ExitCode.DONE
 
 
 def _given_flags(settings: Settings) -> list[str]:
@@ -221,7 +223,9 @@ def _create_table(
     _tell(plan)
     if plan.steps[-1].sign == "=":
         with open_store(settings.store, opening_of(settings)) as store:
-            say(f"{settings.store} already exists {how_made(store.record)}")
+            ttl_s = int(store.describe()["ttl_s"])
+            expiry = f"; its documents expire after {duration_in_words(ttl_s)}" if ttl_s else ""
+            say(f"{settings.store} already exists {how_made(store.record)}{expiry}")
     else:
         what = "wrote the index's record to" if plan.regions else "created"
         say(f"{what} {settings.store} {how_made(record)}")
@@ -239,12 +243,12 @@ def _tell(plan: Plan) -> None:
     differing = [step for step in plan.steps if step.sign == "~"]
     for step in differing:
         say(f"the table exists: {step.text}")
+    for note in plan.notes:
+        say(note)
     if differing:
         say("create-table does not alter tables; run these lines in hbase shell, then run this command again:")
     for line in shell_lines(differing):
         click.echo(line, err=True)
-    for note in plan.notes:
-        say(note)
 
 
 next(one for one in create_table_command.params if one.name == "max_distance").help = (

@@ -48,7 +48,11 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     ]
     assert "created" in run("create-table", *asked).stderr
     for again in (asked, ("--store", store)):  # options that are not given do not have to match
-        assert "already exists with layout 4 and profile auto-3" in run("create-table", *again).stderr
+        told = run("create-table", *again).stderr
+        assert "already exists with layout 4 and profile auto-3" in told
+        assert "documents expire after 1d" in told
+    planned = done("create-table", "--store", store, "--dry-run")
+    assert planned.splitlines()[-1] == "= ok record: layout 4, profile auto-3"  # as it is, not the default
     facts = json.loads(done("describe", "--store", store, "--json"))
     keys = [key.hex() for key in splits(Layout.named("4"), 3)]
     assert [(one["start"], one["stop"]) for one in facts["region_ranges"]] == list(itertools.pairwise(["", *keys, ""]))
@@ -67,6 +71,8 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
     assert f"alter 'default:{Address.parse(store).table}', {{NAME => 'd', TTL => '172800'}}" in longer.stderr
     assert longer.exit_code == 5
     assert "then run this command again" in longer.stderr
+    assert longer.stderr.index("run flush and major_compact") < longer.stderr.index("alter 'default")
+    assert "does not have the settings that you requested" in longer.stderr.splitlines()[-1]
     for option in ("--compression", "none"), ("--family-option", "IN_MEMORY=false"), ("--ttl", "2d"):
         assert run("create-table", "--store", store, "--layout", "4", *option).exit_code == 5, option
     for options in ((), ("--ttl", "1d"), ("--compression", "gz")):

@@ -165,10 +165,9 @@ def _check_regions(regions: Sequence[Region]) -> Check:
     if homeless := sum(not region.server for region in regions):
         return Check("regions", "fail", f"{homeless} of {len(regions)} are not on any server; run 'hbase hbck'")
     said = f"{len(regions)}, on region servers: {servers}"
-    if len(regions) < servers or len(regions) == 1:
-        return Check(
-            "regions", "warn", f"{said}: only a few servers carry the load; split regions in hbase shell with 'split'"
-        )
+    if len(regions) == 1:
+        remedy = "if there are more servers, split the region in hbase shell with 'split'"
+        return Check("regions", "warn", f"{said}: one server carries the whole load; {remedy}")
     if len(regions) > _MANY_REGIONS * servers:
         return Check("regions", "warn", f"{said}: more than {_MANY_REGIONS} per server; merge some in hbase shell")
     return Check("regions", "ok", said)

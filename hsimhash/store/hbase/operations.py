@@ -67,8 +67,8 @@ _OTHER_TTL = (
 
 _LONGER_TTL = (
     "with a longer TTL, documents that have expired come back if they are still in the files, some of them without all "
-    "of their rows: run major_compact and wait for it before you alter the table, and run 'hsimhash check --repair' "
-    "afterwards"
+    "of their rows: run flush and major_compact, and wait for it, before you alter the table; afterwards run "
+    "'hsimhash check --repair'"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -149,12 +149,13 @@ def plan(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: b
     with open_gateway(address) as gateway:
         table = described(gateway)
         found = _table_plan(gateway, address, table, wanted, is_plain_allowed=is_plain_allowed)
-        is_new = not (found.regions and _has_same(url, gateway, record))
+        there = _same_record(url, gateway, record) if found.regions else None
+        is_new = there is None
         recorded_s = None if is_new else recorded_ttl_s(gateway) or 0
         if not is_new and table and table.has_one_ttl and table.ttl_s not in (None, recorded_s):
             note = _OTHER_TTL.format(ttl_in_words(recorded_s), ttl_in_words(table.ttl_s))
             found = replace(found, notes=(*found.notes, note))
-        return found.with_record(record, is_new=is_new)
+        return found.with_record(there or record, is_new=is_new)
 
 
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
@@ -174,11 +175,12 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
         try:
             HBaseStore.create(url, gateway, record)
         except IndexExistsError:
-            if not _has_same(url, gateway, record):
+            there = _same_record(url, gateway, record)
+            if there is None:
                 raise
             if update:
                 done = replace(done, notes=(*done.notes, update))
-            return done.with_record(record, is_new=False)
+            return done.with_record(there, is_new=False)
     return done.with_record(record, is_new=True)
 
 
@@ -287,13 +289,18 @@ def _update_ttl(gateway: Gateway) -> str:
     return ""
 
 
-def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
-    """Whether the table has a complete index; raise `IndexExistsError` if the index has different settings."""
+def _same_record(url: str, gateway: Gateway, record: Record) -> Record | None:
+    """Return the record of a complete index, if there is one.
+
+    Raises:
+        IndexExistsError: It differs in settings that were passed.
+    """
     try:
-        HBaseStore.open(url, gateway).record.check_same(record, url)
+        there = HBaseStore.open(url, gateway).record
     except (IndexNotFoundError, CorruptionError):
-        return False
-    return True
+        return None
+    there.check_same(record, url)
+    return there
 
 
 def drop_at(url: str, is_sure: Callable[[str], bool]) -> bool:

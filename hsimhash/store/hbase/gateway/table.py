@@ -94,7 +94,7 @@ class TableSettings:
             if name not in FAMILY_OPTIONS:
                 raise ValueError(f"unknown family option {name}={value}: expected one of {', '.join(FAMILY_OPTIONS)}")
         if self.ttl_s is not None and not 1 <= self.ttl_s < 1 << 31:
-            raise ValueError(f"TTL must be 1 to 2**31 - 1 seconds, got {self.ttl_s}")
+            raise ValueError(f"TTL must be 1 to 2**31 - 1 seconds (24,855 days), got {self.ttl_s}")
         if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
             raise ValueError("splits must be ascending, distinct and not empty")
 

@@ -211,6 +211,18 @@ def test_a_distance_that_no_layout_finds_is_misuse() -> None:
     assert "no layout" in result.stderr
 
 
+def test_a_sample_may_be_the_output_of_fingerprint(tmp_path: Path) -> None:
+    sample, plain = tmp_path / "sample.jsonl", tmp_path / "sample.txt"
+    texts = [f"{number} {'some words of this text ' * 5}" for number in range(20)]
+    pages = "".join(json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate([*texts, "!"]))
+    sample.write_text(run("fingerprint", "-", given=pages.encode()).stdout)
+    lines = [json.loads(line)["fingerprint"] for line in sample.read_text().splitlines()]
+    plain.write_text("\n".join(filter(None, lines)))
+    asked = ("plan", "--documents", "5", "--json", "--sample")
+    assert lines[-1] is None
+    assert run(*asked, str(sample)).stdout == run(*asked, str(plain)).stdout != ""
+
+
 def test_a_bad_sample_names_file_and_line(tmp_path: Path) -> None:
     sample = tmp_path / "sample.txt"
     sample.write_text("0123456789abcdef\nxyz\n")

@@ -26,6 +26,7 @@ from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex, opened_index
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.fingerprint_format import decided_formats
+from hsimhash.inputs.records import json_object
 from hsimhash.layout import Layout
 from hsimhash.settings import Loaded, Settings, address_in, load
 from hsimhash.store import Document, Opening, Record, backend_of, check_url, lacking, new_record, titles
@@ -480,22 +481,35 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
-    """Return the fingerprints in a file: one per line, alone or after a tab. `flag` is the option for the file."""
+    """Return the fingerprints in a file with one per line: alone, after a tab, or in JSON lines.
+
+    `flag` is the option for the file. JSON lines without a fingerprint, for texts that are too short, are skipped.
+    """
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
-        words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
+        found = ((number, _sample_word(line.strip())) for number, line in enumerate(lines, start=1))
+        words = [(number, word) for number, word in found if word]
     if not words:
         raise click.BadParameter(f"{path} contains no fingerprints", param_hint=f"'{flag}'")
     asked = formats_named(fingerprint_format)
     formats = decided_formats(str(path), asked, (word for _, word in words))
     if formats != asked:
         say(f"fingerprints in {path} are read as {spoken(formats)}")
-    found = np.empty(len(words), np.uint64)
+    fingerprints = np.empty(len(words), np.uint64)
     for place, (number, word) in enumerate(words):
         try:
-            found[place] = read_fingerprint(word, formats)
+            fingerprints[place] = read_fingerprint(word, formats)
         except ValueError as error:
             raise click.BadParameter(f"{path}:{number}: {in_shell(error)}", param_hint=f"'{flag}'") from error
-    return found
+    return fingerprints
+
+
+def _sample_word(line: str) -> str:
+    """Return the fingerprint in a line of a sample as text; empty if a JSON object does not have one."""
+    if line.startswith("{"):
+        with suppress(ValueError):
+            value = json_object(line).get("fingerprint")
+            return "" if value is None else str(value)
+    return line.split("\t")[-1]
 
 
 def confirm(question: str, *, is_confirmed: bool) -> bool:

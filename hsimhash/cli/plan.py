@@ -60,7 +60,8 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     "--sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File of your own fingerprints, one per line (or id<TAB>fingerprint), to find hot buckets.",
+    help="File of your own fingerprints, to find hot buckets: one per line (or id<TAB>fingerprint), or the output of "
+    "'hsimhash fingerprint -'.",
 )
 @with_settings("profile", "fingerprint_format")
 @json_option

@@ -83,7 +83,8 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     "--splits-from",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="SAMPLE",
-    help="HBase: file of your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
+    help="HBase: file of your own fingerprints, to split regions evenly: one per line (or id<TAB>fingerprint), or the "
+    "output of 'hsimhash fingerprint -'.",
 )
 @click.option(
     "--ttl",

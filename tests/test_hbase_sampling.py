@@ -21,6 +21,7 @@ from hsimhash.progress import UNWATCHED, Observer
 from hsimhash.store.base import Record
 from hsimhash.store.capabilities import Shard
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
+from hsimhash.store.hbase.rows import survey
 from hsimhash.store.hbase.rows.cells import listing_key
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.upkeep.audit import Audit
@@ -60,6 +61,21 @@ def test_a_sample_has_about_the_documents_asked_for_and_others_each_time(store: 
     assert all(430 < one.drawer_rows < 570 for one in found)
     assert {example for one in found for example in one.examples} > set(found[0].examples)
     assert 3 * LOST * 0.5 < sum(one.problems for one in found) < 5 * LOST * 1.4  # 12 samples of a quarter of the table
+
+
+def test_rows_after_a_hot_bucket_count_in_a_survey(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MOST_WINDOW_ROWS", 100)
+    monkeypatch.setattr(survey, "HOT_BUCKET_ROWS", 50)
+    store = HBaseStore.create("hbase://model/hot", ModelGateway(cluster), RECORD)
+    count = 20_000
+    values, keys = np.random.default_rng(2).integers(0, 2**64, (2, count), np.uint64)
+    signatures = Signatures(values, values, keys[:100].repeat(count // 100), np.zeros(count, np.uint8))
+    store.insert([f"d{number}".encode() for number in range(count)], signatures, np.zeros(count, np.int64))
+    found = store.survey()
+    facts = found.to_json(len(RECORD.layout.drawers))
+    assert facts["fingerprints"] == pytest.approx(count, rel=0.15)
+    assert found.hot_buckets
+    assert not facts["is_exact"]
 
 
 def test_the_same_seed_draws_the_same_sample(store: HBaseStore) -> None:

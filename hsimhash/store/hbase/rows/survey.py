@@ -29,9 +29,10 @@ from hsimhash.store.reports import MOST_LISTED, Counted, CrowdedFingerprint, Reg
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
 WINDOW_ROWS = 200  # target number of rows in a window
-MOST_WINDOW_ROWS = 2_000  # maximum rows read from a window; a hot bucket is not read to its end
+MOST_WINDOW_ROWS = 2_000  # maximum rows read at once; if a window has more, the rest of the last bucket is skipped
 
 _PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
+_MOST_READS = 4  # per window
 _REGION_WINDOWS = 16, 4  # windows per region: the usual number, and the number for tables with a great many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
@@ -43,6 +44,14 @@ class _SampleWindow(NamedTuple):
     start: bytes
     stop: bytes
     width: int
+
+
+class _WindowRows(NamedTuple):
+    """The rows read from a window, the number of segments they cover, and whether they are all of its rows."""
+
+    prefixes: list[bytes]
+    width: int
+    are_all: bool
 
 
 def survey(gateway: Gateway, record: Record) -> Survey:
@@ -58,11 +67,11 @@ def survey(gateway: Gateway, record: Record) -> Survey:
         width = min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
         parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
         windows = [_windows(region, width, parts, randoms) for region in regions]
-        read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
+        read = pool.map(partial(_read, gateway), chain.from_iterable(windows))
         found = [[next(read) for _ in own] for own in windows]
-    buckets = Counter(prefix for own in found for rows in own for prefix in rows)
+    buckets = Counter(prefix for own in found for rows in own for prefix in rows.prefixes)
     hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
-    return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot))
+    return Survey(tuple(map(partial(_counted, record), regions, found)), tuple(hot))
 
 
 def crowds(gateway: Gateway, sampled: int) -> tuple[CrowdedFingerprint, ...]:
@@ -99,6 +108,18 @@ def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[b
     return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
 
 
+def _read(gateway: Gateway, window: _SampleWindow) -> _WindowRows:
+    """Read a window, but not the whole of a hot bucket."""
+    found, start = list[bytes](), window.start
+    for number in range(_MOST_READS):
+        rows = _prefixes(gateway, start, window.stop, MOST_WINDOW_ROWS)
+        found += rows
+        if len(rows) < MOST_WINDOW_ROWS:
+            return _WindowRows(found, window.width, number == 0)
+        start = (int.from_bytes(rows[-1], "big") + 1).to_bytes(PREFIX_BYTES, "big")
+    return _WindowRows(found, max(segment_of(start) - segment_of(window.start), 1), False)
+
+
 def _count(record: Record, prefixes: Iterable[bytes]) -> tuple[int, int]:
     """Return the number of drawer rows, and how many of them are in the key drawer."""
     is_key = [record.is_key_row(prefix) for prefix in prefixes if len(prefix) == PREFIX_BYTES]
@@ -132,10 +153,11 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
     return windows
 
 
-def _counted(record: Record, region: Region, windows: list[_SampleWindow], found: list[list[bytes]]) -> Counted:
-    read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
+def _counted(record: Record, region: Region, found: list[_WindowRows]) -> Counted:
+    read = _count(record, chain.from_iterable(rows.prefixes for rows in found))
+    segments = sum(rows.width for rows in found)
     lower, upper = segments_of(region)
-    is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
+    is_whole = segments >= upper - lower and all(rows.are_all for rows in found)
     rows, keyed = (one if is_whole else round(one * (upper - lower) / segments) for one in read)
     return Counted(region, rows, keyed, is_whole)
 

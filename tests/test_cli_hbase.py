@@ -110,3 +110,7 @@ def test_compact_and_backup_print_the_shells_line_and_do_nothing() -> None:
     backup = run("backup", "hdfs://nn/backups/2026-01-31", "--store", STORE)
     assert (backup.exit_code, backup.stdout) == (2, "snapshot 'crawl:pages', 'crawl-pages-2026-01-31'\n")
     assert "ExportSnapshot -snapshot crawl-pages-2026-01-31 -copy-to hdfs://nn/backups/2026-01-31" in backup.stderr
+    named = run("backup", "monday", "--store", STORE)
+    assert (named.exit_code, named.stdout) == (2, "snapshot 'crawl:pages', 'crawl-pages-monday'\n")
+    assert "-copy-to" not in named.stderr
+    assert "pass a URL" in named.stderr

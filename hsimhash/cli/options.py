@@ -18,7 +18,8 @@ from hsimhash.cli.arguments import is_file
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.standard_streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
-from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
+from hsimhash.durations import duration_in_words
+from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell, plural
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.rarity import FIT_AUTO
@@ -29,8 +30,9 @@ from hsimhash.inputs.fingerprint_format import decided_formats
 from hsimhash.inputs.records import json_object
 from hsimhash.layout import Layout
 from hsimhash.settings import Loaded, Settings, address_in, load
-from hsimhash.store import Document, Opening, Record, backend_of, check_url, lacking, new_record, titles
+from hsimhash.store import Document, Opening, Record, Store, backend_of, check_url, lacking, new_record, titles
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
+from hsimhash.store.capabilities import HasTable
 from hsimhash.store.unfinished_relayout import RUN_AGAIN, UNFINISHED, has_unfinished_relayout
 from hsimhash.store.urls import EXCLUSIVE, LOCK_TIMEOUT, masked, with_options
 
@@ -384,7 +386,17 @@ def create_index(settings: Settings, ttl_s: int | None = None, profile: Profile 
         password=settings.redis_password,
         ttl_s=ttl_s,
     ) as index:
-        say(f"created {settings.store} {how_made(index.store.record)}")
+        say_created(settings.store, index.store)
+
+
+def say_created(url: str, store: Store) -> None:
+    """Say what kind of index was created, and what kind of table on HBase."""
+    say(f"created {url} {how_made(store.record)}")
+    if isinstance(store, HasTable):
+        made = store.describe()
+        ttl_s = int(made["ttl_s"])
+        expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
+        say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
 
 
 def how_made(record: Record) -> str:

@@ -15,7 +15,7 @@ from hsimhash.cli.console import say, watching
 from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, stoppable
-from hsimhash.cli.options import how_made, metrics_option, open_index, refuse_flags, store_url, with_settings
+from hsimhash.cli.options import metrics_option, open_index, refuse_flags, say_created, store_url, with_settings
 from hsimhash.cli.stage_options import memory_option, program_option, stage_options
 from hsimhash.errors import HsimhashError, IndexExistsError, plural
 from hsimhash.index import HSimIndex, opened_index
@@ -150,7 +150,7 @@ def _made(old: HSimIndex, target: str, layout: str | None, distance: int | None)
     first = kept if distance is None else distance
     try:
         with HSimIndex.create(target, layout=layout, profile=old.profile, distance=first) as made:
-            say(f"created {target} {how_made(made.store.record)}")
+            say_created(target, made.store)
     except IndexExistsError:
         pass
     if EXCLUSIVE in backend_of(target).options:

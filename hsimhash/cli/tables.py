@@ -20,6 +20,7 @@ from hsimhash.cli.options import (
     read_sample,
     refuse_flags,
     refuse_memory,
+    say_created,
     wanted_record,
     warn_of,
     with_settings,
@@ -227,15 +228,11 @@ def _create_table(
             ttl_s = int(store.describe()["ttl_s"])
             expiry = f"; its documents expire after {duration_in_words(ttl_s)}" if ttl_s else ""
             say(f"{settings.store} already exists {how_made(store.record)}{expiry}")
+    elif plan.regions:
+        say(f"wrote the index's record to {settings.store} {how_made(record)}")
     else:
-        what = "wrote the index's record to" if plan.regions else "created"
-        say(f"{what} {settings.store} {how_made(record)}")
-    if not plan.regions:
         with open_store(settings.store, opening_of(settings)) as store:
-            made = store.describe()
-        ttl_s = int(made["ttl_s"])
-        expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
-        say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
+            say_created(settings.store, store)
     return plan
 
 

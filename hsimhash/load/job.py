@@ -317,7 +317,7 @@ class Job:
         if differences:
             raise ValueError(
                 f"job {self.folder} is unfinished and was started with other inputs or options: "
-                f"{'; '.join(differences)}; use those, or " + START_OVER
+                f"{'; '.join(differences)}; use the original inputs and options, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
             lost = "the index lacks some of its results, because it was created again or restored from a backup"

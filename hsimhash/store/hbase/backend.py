@@ -132,8 +132,13 @@ class _HBaseBackend(Backend):
             tool = (
                 f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {shlex.quote(target)}"
             )
+            copying = f"then, to copy the snapshot: {tool}"
+            if "://" not in target:
+                copying = (
+                    "to get a command that also copies the snapshot, pass a URL, such as hdfs://backups/2026-01-31"
+                )
             said = "HBase backs up tables with snapshots; run this in hbase shell:"
-            return Instead(said, [snapshot_line(address, name)], f"then, to copy the snapshot: {tool}")
+            return Instead(said, [snapshot_line(address, name)], copying)
         return super().instead(capability, url, target)
 
 

@@ -110,7 +110,7 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
 def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Iterator[Check]:
     name = f"table {address.full_table.decode()}"
     if table is None:
-        raise IndexNotFoundError(f"there is no {name}; create it with 'hsimhash create-table'")
+        raise IndexNotFoundError(f"there is no {name}; check the URL, or create the table with 'hsimhash create-table'")
     missing = missing_families(table)
     if len(missing) == len(families(TableSettings())):  # if only some are missing, the index has lost them
         raise IndexNotFoundError(

@@ -64,13 +64,19 @@ def features_text(value: object, field: str) -> str:
 
 def text_of(value: object, field: str) -> str:
     """Return a field's value as text; raise `ValueError` if it is not a valid string."""
-    if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
+    text = string_of(value, field)
     try:
-        if not value.isascii():
-            value.encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
+    return text
+
+
+def string_of(value: object, field: str) -> str:
+    """Return a field's value, which may have lone surrogates; raise `ValueError` if it is not a string."""
+    if not isinstance(value, str):
+        raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
     return value
 
 

@@ -54,9 +54,9 @@ _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in rang
 
 
 # How to find a fingerprint's cell in a drawer. The items are: the position of the drawer's first cell, the position of
-# its first row, the first move from a fingerprint's bits to its cell, the other moves, the number of rows above which a
-# cell is wide, and the drawer.
-_Step = tuple[int, int, tuple[int, int], list[tuple[int, int]], int, Drawer]
+# its first row, the first two moves from a fingerprint's bits to its cell, the other moves, the number of rows above
+# which a cell is wide, and the drawer.
+_Step = tuple[int, int, tuple[int, int], tuple[int, int], list[tuple[int, int]], int, Drawer]
 
 
 class Base:
@@ -120,7 +120,10 @@ class Base:
         package = native_package()
         if package is None:
             return None
-        steps = [(cells, rows, [move, *more], wide) for cells, rows, move, more, wide, _ in self._steps]
+        steps = [
+            (cells, rows, [first, *(one for one in (second, *more) if one[1])], wide)
+            for cells, rows, first, second, more, wide, _ in self._steps
+        ]
         keyed = self._fences, self._keyed.view(np.uint8), FENCE_ROWS, _WIDE_ROWS
         shifts = _BLOCK_SHIFT, int(self._cell_shift)
         return package.Drawers(steps, self._values, self._directory, keyed, self._is_read, *shifts)
@@ -132,9 +135,10 @@ class Base:
             lost = max(0, self._spare - left)  # bits below those of the cell
             target = max(left - self._spare, 0)
             moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
-        own = [move for move in moves if move[1]] or [(0, 0)]
+        first, second, *more = [*(move for move in moves if move[1]), (0, 0), (0, 0)]
+        more = [move for move in more if move[1]]
         wide_rows = int(self._wide_rows[place])
-        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, own[0], own[1:], wide_rows, drawer
+        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, first, second, more, wide_rows, drawer
 
     @property
     def row_count(self) -> int:
@@ -174,8 +178,8 @@ class Base:
                 return near
         starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_bytes, list[memoryview]()
         wide = fingerprint << SEGMENT_BITS
-        for at, first, (shift, mask), more, wide_rows, drawer in self._steps:
-            at += wide >> shift & mask
+        for at, first, (shift, mask), (shift_2, mask_2), more, wide_rows, drawer in self._steps:
+            at += (wide >> shift & mask) + (wide >> shift_2 & mask_2)
             for shift, mask in more:
                 at += wide >> shift & mask
             start, stop = first + starts[at], first + starts[at + 1]

@@ -23,6 +23,7 @@ from functools import cache, cached_property, lru_cache
 from itertools import combinations
 
 import numpy as np
+from numpy.random import default_rng  # imported here so that the first query does not have to import it
 from numpy.typing import NDArray
 
 from hsimhash.errors import Remedy
@@ -347,7 +348,7 @@ class _Search:
 
     def best(self) -> tuple[Probe, ...]:
         """Return the probes of the cheapest cover found."""
-        count, randoms = len(self.probes), np.random.default_rng(0)  # imports numpy.random, which not all commands need
+        count, randoms = len(self.probes), default_rng(0)
         best = self._lowered(self._completed(np.full(count, -1), np.ones(count)))
         for _ in range(min(max(_WORK // self.flipped.size, _ROUNDS[0]), _ROUNDS[1])):
             changed = best.copy()

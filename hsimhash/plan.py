@@ -110,10 +110,12 @@ def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
 
 
 def _grown(one: Cost, documents: int) -> Cost:
-    """Return a cost for another number of documents, with the same skew if it is of a sample."""
+    """Return a cost for another number of documents, with the sample's skew if there is one."""
     uniform = _uniform(one.cover, one.prices, documents, key_rows=one.key_rows)
-    is_sampled = one.hottest_bucket is not None
-    return _with_candidates(uniform, one.candidates * documents / one.documents) if is_sampled else uniform
+    if one.hottest_bucket is None:
+        return uniform
+    # In a small sample, no two fingerprints may share a bucket.
+    return _with_candidates(uniform, max(one.candidates * documents / one.documents, uniform.candidates))
 
 
 def _buckets(layout: Layout, documents: int) -> float:

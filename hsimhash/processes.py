@@ -112,7 +112,8 @@ _IDLE_S = 30.0  # a prepared process ends after this time without calls
 _MOST_PREPARED = 4  # maximum number of idle prepared processes
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 64 << 20  # freed memory that a child keeps; glibc does not accept more than half of it for mmap
+_KEPT_BYTES = 64 << 20  # free memory at the end of the heap that a child keeps
+_MOST_MMAP_THRESHOLD = 32 << 20  # the greatest value that glibc accepts
 _PREPARED = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
@@ -483,7 +484,7 @@ def _keep_freed_memory() -> None:
     """Keep memory for the next call; returning it to the system after each one takes 7% of the time of signing."""
     with suppress(AttributeError):  # not glibc
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
+        mallopt(_M_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 

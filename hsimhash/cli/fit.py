@@ -14,6 +14,7 @@ from hsimhash.cli.exit_codes import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import inputs_of, reading_of, with_settings
 from hsimhash.cli.output_files import complete, refuse_existing, refuse_format
+from hsimhash.errors import plural
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import LEAST_DOCUMENTS, LEAST_SAMPLE, MOST_SAMPLE
 from hsimhash.load.fitting import fit_inputs
@@ -66,8 +67,8 @@ def fit_command(
         stream.write(content)
     if table.documents < LEAST_DOCUMENTS:
         say(
-            f"the table was learnt from only {table.documents} documents, so words that a few of them share seem "
-            f"common; 'hsimhash dedup' and 'hsimhash ingest' learn one only from {LEAST_DOCUMENTS} documents or more"
+            f"the table was learnt from only {plural(table.documents, 'document')}, so words that a few of them share "
+            f"seem common; use at least {LEAST_DOCUMENTS}, as 'hsimhash dedup' and 'hsimhash ingest' do"
         )
     if output != "-":
         print_json(

@@ -118,7 +118,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
 def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
     """Stop after the current batch on Ctrl-C or SIGTERM, or at once on a second signal or after `BATCH_S`.
 
-    After that, or if the store fails, say how to resume.
+    If a batch is cut short, or the store fails, say how to resume.
     """
     asked = threading.Event()
 

@@ -393,10 +393,11 @@ def say_created(url: str, store: Store) -> None:
     """Say what kind of index was created, and what kind of table on HBase."""
     say(f"created {url} {how_made(store.record)}")
     if isinstance(store, HasTable):
-        made = store.describe()
-        ttl_s = int(made["ttl_s"])
-        expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
-        say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
+        with suppress(HsimhashError):  # the index has been created, so it does not matter if a server fails now
+            made = store.describe()
+            ttl_s = int(made["ttl_s"])
+            expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
+            say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
 
 
 def how_made(record: Record) -> str:
@@ -495,7 +496,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
     """Return the fingerprints in a file with one per line: alone, after a tab, or in JSON lines.
 
-    `flag` is the option for the file. JSON lines without a fingerprint, for texts that are too short, are skipped.
+    `flag` is the option for the file. JSON lines for texts that are too short have null, and are skipped.
     """
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         found = ((number, _sample_word(line.strip())) for number, line in enumerate(lines, start=1))
@@ -516,10 +517,10 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
 
 
 def _sample_word(line: str) -> str:
-    """Return the fingerprint in a line of a sample as text; empty if a JSON object does not have one."""
+    """Return the fingerprint in a line of a sample as text; empty if it is null in a JSON object."""
     if line.startswith("{"):
-        with suppress(ValueError):
-            value = json_object(line).get("fingerprint")
+        with suppress(ValueError, KeyError):
+            value = json_object(line)["fingerprint"]
             return "" if value is None else str(value)
     return line.split("\t")[-1]
 

@@ -49,7 +49,8 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     seconds = seconds_in(value)
     if not seconds or seconds % 1 or value[-1].isdigit():  # a number without a unit could mean days
         raise click.BadParameter(
-            f"{value!r} is not a valid time: expected at least one second, with a unit (s, min, h, d or w), such as 90d"
+            f"{value!r} is not a valid time: expected a whole number of seconds, at least 1, with a unit "
+            f"(s, min, h, d or w), such as 90d"
         )
     return int(seconds)
 
@@ -172,7 +173,7 @@ def create_table_command(
         kept = plural(plan.regions, "region")
         say(f"the table exists and keeps its {kept}; --regions and --splits-from apply only to a new table")
     if any(step.sign == "~" and step.attribute in wanted.requested for step in plan.steps):
-        say("the table does not have the settings that you requested; the lines for hbase shell above set them")
+        say("the table does not have the settings that you requested; to set them, run the hbase shell lines above")
         return ExitCode.MISMATCH
     return ExitCode.DONE
 

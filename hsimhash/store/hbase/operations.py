@@ -67,8 +67,8 @@ _OTHER_TTL = (
 
 _LONGER_TTL = (
     "with a longer TTL, documents that have expired come back if they are still in the files, some of them without all "
-    "of their rows: run flush and major_compact, and wait for it, before you alter the table; afterwards run "
-    "'hsimhash check --repair'"
+    "of their rows: run flush and major_compact, wait until the compaction ends, and only then alter the table; "
+    "afterwards run 'hsimhash check --repair'"
 )
 
 _log = logging.getLogger("hsimhash.store")

@@ -3,7 +3,7 @@
 | finding | meaning | repair |
 |---|---|---|
 | a register whose id is not listed | problem: the id is lost | the register is deleted; add the document again |
-| a register whose id is listed only under another fingerprint | problem: queries miss it | the id is listed |
+| a register whose id is only listed elsewhere | problem: queries miss it or find it there | the id is listed |
 | a register whose fingerprint or key lacks drawer rows | problem: queries may miss it | the rows are written |
 | a drawer row whose key does not match its contents | problem | deleted |
 | a listing without a register, or with a register that contradicts it | left by an interrupted bulk load | deleted |

@@ -95,7 +95,7 @@ def listed_id(key: bytes, value: bytes) -> bytes:
     return value[_NUMBER_BYTES:] or key[FINGERPRINT_BYTES:]
 
 
-def first_seen_in(value: bytes) -> int:
+def listed_first_seen(value: bytes) -> int:
     """Return the time in a row of `documents`."""
     if len(value) < _NUMBER_BYTES:
         raise DamagedRowError(f"a listing has {len(value)} bytes instead of 8 or more: {value.hex()}")
@@ -107,7 +107,7 @@ def listing_table(fingerprints: Uint64s, values: Sequence[bytes]) -> Uint64s:
     table = np.zeros((len(values), 4), np.uint64)
     table[:, 0], seen = fingerprints, b"".join([value[:_NUMBER_BYTES] for value in values])
     if len(seen) < _NUMBER_BYTES * len(values):
-        list(map(first_seen_in, values))  # raises
+        list(map(listed_first_seen, values))  # raises
     table[:, 1] = np.frombuffer(seen, ">u8")
     return table
 

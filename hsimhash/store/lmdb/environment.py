@@ -77,8 +77,8 @@ class SeenState(NamedTuple):
     number: int  # of its last transaction
     based: Based
     has_top: bool  # whether LMDB has drawer rows
-    # Whether the listings are exactly those that the registers require. Each register has its listing, because a
-    # listing is written first and deleted last, so there are as many listings as registers only if there are no others.
+    # Whether there are no leftover listings. Every commit that leaves a register also leaves its listing, with the same
+    # first seen, so if there are as many listings as registers, there are no others.
     is_exact: bool
 
 

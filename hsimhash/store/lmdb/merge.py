@@ -11,7 +11,8 @@ keys:
 
 Each commit also saves the merge's progress in `record` under `load:<token>`, which `delete` removes. After a kill, the
 merge resumes at that point if nobody else has committed since, except that an unfinished base is rebuilt from scratch.
-Otherwise, the merge starts over. Readers trust only registers, so they do not see an unfinished merge.
+Otherwise, the merge starts over. Readers do not trust listings while there are more of them than registers, so they do
+not see an unfinished merge.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from hsimhash.store.lmdb.codec import (
     Rows,
     decode_id,
     digest,
-    first_seen_in,
+    listed_first_seen,
     listed_id,
     listing_table,
     pack,
@@ -386,9 +386,13 @@ class LmdbView(View):
         return sum(1 for _ in islice(takewhile(lambda key: key.startswith(packed), keys), MOST_LISTED))
 
     def _listed(self, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes], list[bytes]]:
-        """Return the index of each listed id's fingerprint, the ids, and the values of the listings, in key order."""
+        """Return the index of each listed id's fingerprint, the ids, and the listings' values if they are enough.
+
+        All are in key order.
+        """
         listing = self.transaction.cursor(self.databases["documents"])
         places, ids, values, due = list[int](), list[bytes](), list[bytes](), 0
+        is_enough = self._is_listing_enough
         set_range, item_of, following = listing.set_range, listing.item, listing.next
         keys = np.array(fingerprints, ">u8").tobytes()
         for place in range(len(fingerprints)):
@@ -404,7 +408,8 @@ class LmdbView(View):
                     break
                 places.append(place)
                 ids.append(listed_id(key, value))
-                values.append(value)
+                if is_enough:
+                    values.append(value)
                 is_there = following()
         return places, ids, values
 
@@ -422,7 +427,7 @@ class LmdbView(View):
             if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
                 break
             if is_enough:
-                document = Document(decode_id(listed_id(key, value)), fingerprint, first_seen_in(value))
+                document = Document(decode_id(listed_id(key, value)), fingerprint, listed_first_seen(value))
             else:
                 document = self.confirmed(listed_id(key, value))
             if document is not None:

@@ -169,7 +169,7 @@ def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step
         asked = _chosen_ttl(family.name, found) | family.attributes | family.configuration
         if wanted.compression is None:
             asked["COMPRESSION"] = its.get("COMPRESSION", "NONE")
-        asked |= {name: value for name, value in _RELIED_ON.items() if its.get(name, value).upper() != value}
+        asked |= {key: value for key, value in _RELIED_ON.items() if its.get(key, value).upper() != value}
         own = _differing(its, asked)
         configuration = {key: own.pop(key) for key in family.configuration if key in own}
         line = alter + _ruby_family(Family(family.name, own, configuration))

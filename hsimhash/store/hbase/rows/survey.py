@@ -116,7 +116,10 @@ def _read(gateway: Gateway, window: _SampleWindow) -> _WindowRows:
         found += rows
         if len(rows) < MOST_WINDOW_ROWS:
             return _WindowRows(found, window.width, number == 0)
-        start = (int.from_bytes(rows[-1], "big") + 1).to_bytes(PREFIX_BYTES, "big")
+        # A foreign row may be shorter than a prefix.
+        start = (int.from_bytes(rows[-1].ljust(PREFIX_BYTES, b"\0"), "big") + 1).to_bytes(PREFIX_BYTES + 1, "big")[1:]
+        if start <= rows[-1]:  # it was the last possible prefix
+            break
     return _WindowRows(found, max(segment_of(start) - segment_of(window.start), 1), False)
 
 

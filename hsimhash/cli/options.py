@@ -395,9 +395,12 @@ def say_created(url: str, store: Store) -> None:
     if isinstance(store, HasTable):
         with suppress(HsimhashError):  # the index has been created, so it does not matter if a server fails now
             made = store.describe()
-            ttl_s = int(made["ttl_s"])
-            expiry = f"expire after {duration_in_words(ttl_s)}" if ttl_s else "do not expire"
-            say(f"the table has {plural(int(made['regions']), 'region')}; its documents {expiry}")
+            say(f"the table has {plural(int(made['regions']), 'region')}; {expiry_in_words(int(made['ttl_s']))}")
+
+
+def expiry_in_words(ttl_s: int) -> str:
+    """Say when the documents of a table expire; 0 means never."""
+    return f"its documents expire after {duration_in_words(ttl_s)}" if ttl_s else "its documents do not expire"
 
 
 def how_made(record: Record) -> str:

@@ -15,6 +15,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     confirm,
     create_index,
+    expiry_in_words,
     how_made,
     opening_of,
     read_sample,
@@ -227,7 +228,7 @@ def _create_table(
     if plan.steps[-1].sign == "=":
         with open_store(settings.store, opening_of(settings)) as store:
             ttl_s = int(store.describe()["ttl_s"])
-            expiry = f"; its documents expire after {duration_in_words(ttl_s)}" if ttl_s else ""
+            expiry = f"; {expiry_in_words(ttl_s)}" if ttl_s else ""
             say(f"{settings.store} already exists {how_made(store.record)}{expiry}")
     elif plan.regions:
         say(f"wrote the index's record to {settings.store} {how_made(record)}")

@@ -135,10 +135,10 @@ class Base:
             lost = max(0, self._spare - left)  # bits below those of the cell
             target = max(left - self._spare, 0)
             moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
-        first, second, *more = [*(move for move in moves if move[1]), (0, 0), (0, 0)]
-        more = [move for move in more if move[1]]
+        own = [move for move in moves if move[1]]
+        first, second = [*own, (0, 0), (0, 0)][:2]
         wide_rows = int(self._wide_rows[place])
-        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, first, second, more, wide_rows, drawer
+        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, first, second, own[2:], wide_rows, drawer
 
     @property
     def row_count(self) -> int:

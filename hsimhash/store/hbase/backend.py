@@ -129,14 +129,10 @@ class _HBaseBackend(Backend):
         if capability is BacksUp:
             last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
             name = f"{snapshot_prefix(address)}-{last}"
-            tool = (
-                f"hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {shlex.quote(target)}"
-            )
-            copying = f"then, to copy the snapshot: {tool}"
-            if "://" not in target:
-                copying = (
-                    "to get a command that also copies the snapshot, pass a URL, such as hdfs://backups/2026-01-31"
-                )
+            copying = "to get a command that also copies the snapshot, pass a URL, such as hdfs://backups/2026-01-31"
+            if "://" in target:
+                tool = "hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot"
+                copying = f"then, to copy the snapshot: {tool} -snapshot {name} -copy-to {shlex.quote(target)}"
             said = "HBase backs up tables with snapshots; run this in hbase shell:"
             return Instead(said, [snapshot_line(address, name)], copying)
         return super().instead(capability, url, target)

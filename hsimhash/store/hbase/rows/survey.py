@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
+from hsimhash.rowkey import PREFIX_BYTES, bucket_range, documents_rowkey
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
@@ -116,10 +116,7 @@ def _read(gateway: Gateway, window: _SampleWindow) -> _WindowRows:
         found += rows
         if len(rows) < MOST_WINDOW_ROWS:
             return _WindowRows(found, window.width, number == 0)
-        # A foreign row may be shorter than a prefix.
-        start = (int.from_bytes(rows[-1].ljust(PREFIX_BYTES, b"\0"), "big") + 1).to_bytes(PREFIX_BYTES + 1, "big")[1:]
-        if start <= rows[-1]:  # it was the last possible prefix
-            break
+        _, start = bucket_range(rows[-1])
     return _WindowRows(found, max(segment_of(start) - segment_of(window.start), 1), False)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile, segment
 from hsimhash.fingerprint.segment import IDF_SHA256, load_idf, vocabulary
-from hsimhash.fingerprint.wordlists import WordLists
+from hsimhash.fingerprint.wordlists import WordLists, keep_list
 from tests.support.effort import thorough
 from tests.support.fingerprint_sets import read_documents
 from tests.support.oracles import plain_vote
@@ -86,6 +86,18 @@ def test_a_batch_gives_the_words_of_its_texts(texts: list[str]) -> None:
     found = [[known.words[i] for i in number[doc == index]] for index in range(len(texts))]
     features = [[w for w in words if len(w.strip()) > 1] for words in cut_words(texts)]
     assert found == [[w for w in words if w.lower() not in segment.STOP_WORDS] for words in features]
+
+
+@given(
+    st.lists(st.text(st.sampled_from("中国人民我们的时候㐀〇々 \n\uf900𠀀𰀀"), max_size=30), max_size=6), st.booleans()
+)
+def test_words_cut_from_runs_of_han_characters_equal_the_numbered_words(runs: list[str], has_stops: bool) -> None:
+    lists = WordLists(IDF_SHA256, stops=keep_list("中国\n时候\n".encode()) if has_stops else None)
+    known, joined = segment.vocabulary(lists, 0), "".join(f"{text}\0" for text in runs)
+    doc, number = segment.number_words(joined, known)
+    found = segment.han_words(joined, lists)
+    assert found.doc.tolist() == doc.tolist()
+    assert list(map(found.text, range(len(found.doc)))) == [known.words[i] for i in number]
 
 
 def test_words_added_to_the_shared_segmenter_change_nothing() -> None:

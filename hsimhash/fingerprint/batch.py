@@ -102,9 +102,15 @@ class TextBatch:
         return tokens.drop_apostrophes(self.codes, self.classes)
 
     @cached_property
+    def places(self) -> tokens.Places:
+        """The places of all words and of the characters of scripts without spaces."""
+        return tokens.find_words(*self.bare)
+
+    @cached_property
     def words(self) -> tokens.Units:
         """The words in scripts with spaces."""
-        return tokens.word_units(*self.bare, every_script=False)
+        codes, classes = self.bare
+        return self.places.words(classes).units(codes, classes == SPACED)
 
     @cached_property
     def word_spans(self) -> tokens.Spans:
@@ -125,15 +131,14 @@ class TextBatch:
         """Whether there are any letters, marks or digits."""
         return bool(np.isin(self.classes, LETTERS).any())
 
-    def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
-        """Return the units of sketches (words, and characters of scripts without spaces), with their hashes."""
-        if not (self.has_han or self.has_unspaced):
-            return self.words, self.word_hashes
-        units = tokens.word_units(*self.bare, every_script=True)
-        first = units.first[:-1]
-        hashes = character_hashes(units.chars[first])
-        hashes[classify(units.chars[first]) == SPACED] = self.word_hashes
-        return units, hashes
+    def sketch_hashes(self) -> Uint64s:
+        """Return the hashes of all words and characters in `places`, which sketches combine into shingles."""
+        if len(self.words.doc) == len(self.places.doc):
+            return self.word_hashes
+        (codes, classes), starts = self.bare, self.places.starts
+        hashes = character_hashes(codes[starts])
+        hashes[classes[starts] == SPACED] = self.word_hashes
+        return hashes
 
 
 def refuse_surrogates(codes: Uint32s, name: str) -> None:

@@ -31,6 +31,7 @@ LIMIT = 1 << 64
 # Arrays of any shape.
 Uint64s = NDArray[np.uint64]
 Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
 Uint32s = NDArray[np.uint32]
 Uint8s = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
@@ -136,6 +137,13 @@ def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
     sizes = np.bincount(ordered, minlength=count)
     starts: Int64s = np.cumsum(sizes) - sizes
     return starts
+
+
+def counts_before(places: Int64s, marks: Int64s) -> Int64s:
+    """For each place, return how many marks precede it; both ascend, and no place is a mark."""
+    if len(places) < len(marks):
+        return np.searchsorted(marks, places)
+    return np.cumsum(np.bincount(np.searchsorted(places, marks), minlength=len(places)))[: len(places)]
 
 
 def sorted_distinct(values: NDArray[_Scalar]) -> NDArray[_Scalar]:

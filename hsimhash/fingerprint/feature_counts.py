@@ -51,10 +51,10 @@ class Tally:
         kept, counts = fold_hashes(np.zeros(len(hashes), np.int64), hashes)
         self._keep(hashes[kept], counts, _NO_IDF)
 
-    def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats | None) -> None:
-        """Add the distinct features of a window, with their counts and, if a table weights them, their weights."""
+    def add_counted(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
+        """Add the distinct features of a window, with their counts and weights."""
         order = np.argsort(hashes)
-        self._keep(hashes[order], counts[order], _NO_IDF if idf is None else idf[order])
+        self._keep(hashes[order], counts[order], idf[order])
 
     def _keep(self, hashes: Uint64s, counts: Int64s, idf: Floats) -> None:
         if len(hashes):

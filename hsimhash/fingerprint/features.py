@@ -210,9 +210,8 @@ def _sketches(batch: TextBatch, n: int) -> Uint64s:
 
 def _hashed_shingles(batch: TextBatch, n: int) -> tuple[Int64s, Uint64s]:
     """Return the document and the hash of each shingle, in document order."""
-    units, hashes = batch.sketch_units()
-    start, stop = units.rows(n)
-    return units.doc[start], shingle_hashes(hashes, start, stop)
+    start, stop = tokens.stretch_rows(batch.places.stretch, n)
+    return batch.places.doc[start], shingle_hashes(batch.sketch_hashes(), start, stop)
 
 
 def sketch_shingles(recipe: Recipe, texts: Sequence[str], n: int) -> list[Uint64s]:
@@ -325,7 +324,11 @@ _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
 def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:
     recipe = batch.recipe
     if batch.has_han:  # without Han characters, no dictionary is loaded
-        yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
+        runs = tokens.han_runs(batch.codes, batch.classes)
+        if recipe.weights == BY_RARITY:
+            yield _shingles(batch, segment.han_words(runs, recipe.lists), recipe.char_unit)
+        else:
+            yield _chinese(recipe, runs)
     if recipe.weights == BY_RARITY:
         yield from _rare_words(batch, has_all_pairs)
     elif recipe.english is None:
@@ -437,9 +440,6 @@ def _of_documents(counts: Int64s, fields: int) -> Int64s:
 def _chinese(recipe: Recipe, joined: str) -> Features:
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
-    if recipe.weights == BY_RARITY:
-        hashes = known.hashes[number]
-        return _rare(recipe, recipe.char_unit, doc, hashes, count, lambda: [known.words[i] for i in number])
     each = known.idf[number] * SCALE if recipe.weights in BY_IDF else float(SCALE)
     weight = weigh(recipe.weights, count, each)
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])

@@ -351,9 +351,9 @@ class _HashedShingles:
 
     def take(self, batch: TextBatch) -> Uint64s:
         """Return the shingles that a window completes."""
-        units, hashes = batch.sketch_units()
-        self._hashes = np.concatenate((self._hashes, hashes))
-        shingles = shingle_hashes(self._hashes, *self._rows.take(units.stretch, _breaks(batch, every_script=True)))
+        self._hashes = np.concatenate((self._hashes, batch.sketch_hashes()))
+        rows = self._rows.take(batch.places.stretch, _breaks(batch, every_script=True))
+        shingles = shingle_hashes(self._hashes, *rows)
         self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
         return shingles
 
@@ -412,11 +412,15 @@ class _Chinese:
 
     def take(self, text: str) -> None:
         """Add a part of a text that ends where the segmenter always cuts."""
-        known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
+        recipe = self._recipe
+        if recipe.weights == BY_RARITY:
+            words = segment.han_words(text, recipe.lists)
+            self.tally.add(HASHES[recipe.hash].many(words.buffer, words.starts, words.ends, recipe.seed))
+            return
+        known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)
-        idf = None if self._recipe.weights == BY_RARITY else known.idf[number]
-        self.tally.add_counted(known.hashes[number], count, idf)
+        self.tally.add_counted(known.hashes[number], count, known.idf[number])
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,9 +31,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
-from hsimhash.fingerprint.bits import Floats, Int64s
-from hsimhash.fingerprint.murmur3 import HASH_NAME
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, are_in, counts_before, sorted_distinct
+from hsimhash.fingerprint.murmur3 import HASH_NAME, murmur64, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.tokens import Spans
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 
 if TYPE_CHECKING:
@@ -58,6 +60,9 @@ _COMPOUND = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
 _COMPOUND_PARTS = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")  # jieba.finalseg.re_skip
 _DICTIONARY_COMPOUNDS = frozenset(("AT&T", "C#", "C++", "c#", "c++"))  # all compounds in jieba's dict.txt
 
+_BETWEEN = "\1"  # between words that are joined; it does not occur in normalised text
+_CHARACTER_BYTES = 4  # at most, in UTF-8; two Han characters have at least six
+_PART_CHARACTERS = 1 << 13  # approximate number of characters cut at once
 _NO_FEATURE, _BREAK, _FIRST = 0, 1, 2  # word numbers
 
 
@@ -123,7 +128,7 @@ class Vocabulary(dict[str, int]):
         self.compounds: list[tuple[int, ...]] = []
         self._idf_name, self._idf = lists.idf, np.empty(0)
         self._stops = stop_words(lists.stops)
-        self._segmenter, self._own_words = _segmenter(lists.words)
+        self._words, self._own_words = lists.words, _segmenter(lists.words)[1]
         self._hash, self._seed = HASHES[hash_name].one, seed
         self._lock = threading.RLock()
 
@@ -140,8 +145,7 @@ class Vocabulary(dict[str, int]):
 
     def cut(self, text: str) -> list[str]:
         """Return the words of a text in order."""
-        words: list[str] = self._segmenter.cut(text)
-        return words
+        return _cut(text, self._words)
 
     def __missing__(self, word: str) -> int:
         with self._lock:
@@ -222,13 +226,47 @@ def plain_text(text: str) -> str:
     return text.replace(SEPARATOR, " ")
 
 
+def _cut(text: str, own_words: str | None) -> list[str]:
+    words: list[str] = _segmenter(own_words)[0].cut(text if text.isascii() else _RARE_HAN.sub(" ", text))
+    return words
+
+
+def han_words(runs: str, lists: WordLists) -> Spans:
+    """Cut runs of Han characters, see `han_runs`, into words; return the words that are features, in order.
+
+    The words are not looked up one by one: they are joined and found again in the UTF-8 of all of them.
+    """
+    buffer = _BETWEEN.join(_BETWEEN.join(_cut(part, lists.words)) for part in _parts(runs)).encode()
+    octets = np.frombuffer(buffer, np.uint8)
+    marks = np.flatnonzero(octets == ord(_BETWEEN))
+    starts, ends = np.concatenate(([0], marks + 1)), np.append(marks, len(octets))
+    kept = np.flatnonzero(ends - starts > _CHARACTER_BYTES)
+    if lists.stops is not None:  # jieba's own stop words are English
+        kept = kept[~are_in(murmur64_spans(buffer, starts[kept], ends[kept]), _stop_hashes(lists.stops))]
+    starts, ends = starts[kept], ends[kept]
+    return Spans(buffer, starts, ends, counts_before(starts, np.flatnonzero(octets == ord(SEPARATOR))))
+
+
+def _parts(runs: str) -> Iterator[str]:
+    """Split a batch into parts of a few documents, so that the next part's words reuse the memory of these strings."""
+    end = 0
+    while end < len(runs):
+        start, end = end, runs.find(SEPARATOR, end + _PART_CHARACTERS) + 1 or len(runs)
+        yield runs[start:end]
+
+
+@functools.cache
+def _stop_hashes(sha256: str) -> Uint64s:
+    return sorted_distinct(np.array(list(map(murmur64, stop_words(sha256))), np.uint64))
+
+
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
     """Cut documents, each followed by `SEPARATOR`, into words; return the words that are features, in order.
 
     Returns:
         Two arrays of shape (m,): the document of each word, and the number of the word in `known`.
     """
-    words = known.cut(joined if joined.isascii() else _RARE_HAN.sub(" ", joined))
+    words = known.cut(joined)
     numbers = _expand(np.fromiter(map(known.__getitem__, words), np.int64, len(words)), known)
     doc = np.cumsum(numbers == _BREAK)
     kept = np.flatnonzero(numbers >= _FIRST)

@@ -97,12 +97,11 @@ def character_hashes(codes: Uint32s) -> Uint64s:
 
 def shingle_hashes(units: Uint64s, starts: Int64s, stops: Int64s) -> Uint64s:
     """Return the hashes of shingles, each of which consists of up to three units [start, stop), in order."""
-    hashes: Uint64s = (stops - starts).astype(np.uint64)
+    sizes, padded = stops - starts, np.append(units, np.zeros(len(_PLACES) - 1, np.uint64))
+    hashes: Uint64s = sizes.astype(np.uint64)
     for place, constant in enumerate(_PLACES):
-        there = starts + place < stops
-        part = units[np.where(there, starts + place, 0)] * np.uint64(constant)
-        rotated: Uint64s = hashes << np.uint64(23) | hashes >> np.uint64(41)
-        hashes = rotated ^ np.where(there, part, np.uint64(0))
+        factors = (sizes > place) * np.uint64(constant)  # 0 beyond the end of a shingle
+        hashes = (hashes << np.uint64(23) | hashes >> np.uint64(41)) ^ padded[starts + place] * factors
     return mix(hashes)
 
 

@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, sorted_distinct
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, counts_before, sorted_distinct
 from hsimhash.fingerprint.murmur3 import murmur64
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
@@ -88,6 +88,32 @@ class Units:
         return stretch_rows(self.stretch, n)
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where words or characters are: unit i is `codes[starts[i]:][: sizes[i]]`, in `doc[i]` and `stretch[i]`."""
+
+    starts: Int64s
+    sizes: Int64s
+    doc: Int64s
+    stretch: Int64s  # number of code points before the unit that end a stretch
+
+    def words(self, classes: Uint8s) -> Places:
+        """Return the words in scripts with spaces; all other units end a stretch."""
+        kept = np.flatnonzero(classes[self.starts] == SPACED)
+        if len(kept) == len(self.starts):
+            return self
+        others_before = kept - np.arange(len(kept))
+        return Places(self.starts[kept], self.sizes[kept], self.doc[kept], self.stretch[kept] + others_before)
+
+    def units(self, codes: Uint32s, member: Bools) -> Units:
+        """Return the units, given which code points belong to them."""
+        first = np.concatenate(([0], np.cumsum(self.sizes)))
+        count = int(first[-1])
+        # One word may have 16 million characters: this is a view of them rather than a copy.
+        chars = codes[:count] if member[:count].all() else codes[member]
+        return Units(chars, first, self.doc, self.stretch)
+
+
 def stretch_rows(stretch: Int64s, n: int) -> tuple[Int64s, Int64s]:
     """Return the start and stop of each run of n adjacent units in the same stretch; see `Units.rows`."""
     count = len(stretch)
@@ -125,10 +151,14 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
 
 def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
     """Return the words that `word_shingles` combines into shingles."""
-    spaced = classes == SPACED
-    member = _members(classes, every_script=True) if every_script else spaced
-    begins = member & ~(spaced & _after(spaced))
-    return _units(codes, member, begins, member | (codes == SPACE))
+    places, member = find_words(codes, classes), _members(classes, every_script=every_script)
+    return (places if every_script else places.words(classes)).units(codes, member)
+
+
+def find_words(codes: Uint32s, classes: Uint8s) -> Places:
+    """Return the places of the words; each character of a script without spaces is also a word."""
+    spaced, member = classes == SPACED, _members(classes, every_script=True)
+    return _places(codes, member, member & ~(spaced & _after(spaced)), member | (codes == SPACE))
 
 
 def _members(classes: Uint8s, *, every_script: bool) -> Bools:
@@ -158,7 +188,7 @@ def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
 def char_units(codes: Uint32s, classes: Uint8s) -> Units:
     """Return the characters that `char_shingles` combines into shingles."""
     unspaced = classes == UNSPACED
-    return _units(codes, unspaced, unspaced, unspaced)
+    return _places(codes, unspaced, unspaced, unspaced).units(codes, unspaced)
 
 
 def han_runs(codes: Uint32s, classes: Uint8s) -> str:
@@ -174,17 +204,17 @@ def _after(mask: Bools) -> Bools:
     return np.concatenate(([False], mask[:-1]))
 
 
-def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
-    """Return the units that start where `begins` is set; code points outside `joins` end the stretch."""
-    at, ends = np.flatnonzero(begins), np.flatnonzero(codes == SEPARATOR)
-    sizes = np.diff(np.searchsorted(at, ends), prepend=0)
-    doc = np.repeat(np.arange(len(ends)), sizes)
-    stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
-    count = int(np.count_nonzero(member))
-    # Computed last, when no other large array is alive, because one word may have 16 million characters. For such a
-    # word, this is a view rather than a copy.
-    chars = codes[:count] if member[:count].all() else codes[member]
-    return Units(chars, np.append(index, len(chars)), doc, stretch)
+def _places(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Places:
+    """Return the places of units that start where `begins` is set; code points outside `joins` end the stretch."""
+    goes_on = member & ~begins
+    is_last = np.append(~goes_on[1:], True)[: len(member)] & member
+    starts = np.flatnonzero(begins)
+    return Places(
+        starts,
+        np.flatnonzero(is_last) + 1 - starts,
+        counts_before(starts, np.flatnonzero(codes == SEPARATOR)),
+        counts_before(starts, np.flatnonzero(~joins)),
+    )
 
 
 def shingles(units: Units, n: int, *, gap: bool) -> Spans:

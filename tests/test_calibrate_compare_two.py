@@ -91,7 +91,7 @@ def test_a_drawer_meets_exactly_where_a_query_reads_the_other(layout: str, dista
         (
             Signature(2**20 - 1, 2**18 - 1, 9),
             None,
-            "20 bits apart and share a key, but their sketches differ in 18 bits, more than 16",
+            "20 bits apart and share a key, but their sketches differ in 17 bits, more than 16",
         ),
         (Signature(2**20 - 1, 1, 8), None, "20 bits apart, more than 3, and they do not share a key"),
     ],

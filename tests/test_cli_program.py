@@ -17,6 +17,7 @@ import click
 import pytest
 
 from hsimhash import errors
+from hsimhash.__main__ import _is_zen_4
 from hsimhash.cli import exit_codes, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
@@ -287,6 +288,25 @@ def test_interruption_of_the_start_ends_with_130_and_no_traceback(
 def test_the_installed_program_and_the_module_begin_alike() -> None:
     (script,) = entry_points(group="console_scripts", name="hsimhash")
     assert script.value == "hsimhash.__main__:main"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "flags", "is_zen_4"),
+    [
+        ("AuthenticAMD", 25, "fpu avx2 avx512f avx512dq", True),
+        ("AuthenticAMD", 25, "fpu avx2 vaes", False),  # Zen 3
+        ("AuthenticAMD", 26, "fpu avx2 avx512f avx512dq", False),  # Zen 5
+        ("GenuineIntel", 6, "fpu avx2 avx512f avx512dq", False),
+    ],
+)
+def test_numpy_sorts_without_avx_512_only_where_that_is_faster(
+    tmp_path: Path, vendor: str, family: int, flags: str, is_zen_4: bool
+) -> None:
+    (cpu_info := tmp_path / "cpuinfo").write_text(
+        f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\nbugs\t\t: none\n" * 2
+    )
+    assert _is_zen_4(str(cpu_info)) == is_zen_4
+    assert not _is_zen_4(str(tmp_path / "none"))
 
 
 def test_full_standard_output_is_an_error(tmp_path: Path) -> None:

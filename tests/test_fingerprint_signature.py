@@ -87,7 +87,7 @@ def test_a_text_is_sketched_by_its_rows_of_three_words_or_characters(texts: list
     found = AUTO_2.signatures(texts).sketches.tolist()
     codes = simplify(normalize(texts))
     codes, classes = drop_apostrophes(codes, classify(codes))
-    units = word_units(codes, classes, every_script=True)
+    units = word_units(codes, classes)
     shingles: list[set[int]] = [set() for _ in texts]
     stretches: dict[int, list[int]] = {}
     for place, stretch in enumerate(units.stretch.tolist()):

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint.normalize import HAN, SPACED, UNSPACED, classify, normalize, to_codes, to_text
-from hsimhash.fingerprint.tokens import Spans, char_shingles, drop_apostrophes, han_runs, last_word_end, word_shingles
+from hsimhash.fingerprint.tokens import (
+    Spans,
+    char_shingles,
+    drop_apostrophes,
+    find_words,
+    han_runs,
+    last_word_end,
+    shingles,
+    word_units,
+)
 
 TEXTS = st.lists(st.text(st.sampled_from("ab9é 中国，。かなก’'-\n한"), max_size=30), max_size=5)
 
@@ -53,7 +62,9 @@ def test_word_shingles_are_those_of_the_definition(texts: list[str], n: int, eve
     codes = normalize(texts)
     plain = to_text(codes).split("\0")[:-1]
     expected = [[s for row in rows(text, every_script=every_script) for s in shingled(row, n, " ")] for text in plain]
-    spans = word_shingles(*drop_apostrophes(codes, classify(codes)), n, every_script=every_script)
+    bare, classes = drop_apostrophes(codes, classify(codes))
+    words = find_words(bare, classes).words(classes).units(bare, classes == SPACED)
+    spans = shingles(word_units(bare, classes) if every_script else words, n, gap=True)
     assert listed(spans, len(texts)) == expected
 
 
@@ -85,7 +96,7 @@ def test_han_runs_keep_each_run_of_han_whole(texts: list[str]) -> None:
 )
 def test_known_pairs(text: str, expected: list[str]) -> None:
     codes = normalize([text])
-    assert listed(word_shingles(*drop_apostrophes(codes, classify(codes)), 2, every_script=True), 1) == [expected]
+    assert listed(shingles(word_units(*drop_apostrophes(codes, classify(codes))), 2, gap=True), 1) == [expected]
 
 
 def test_a_text_may_be_cut_behind_two_apostrophes_and_not_behind_one() -> None:

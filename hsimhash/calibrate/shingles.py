@@ -33,7 +33,7 @@ def least_shingles(texts: Sequence[str]) -> Uint64s:
 
 def _least(texts: Sequence[str]) -> Uint64s:
     codes = normalize(texts)
-    units = word_units(*drop_apostrophes(simplify(codes), classify(codes)), every_script=True)
+    units = word_units(*drop_apostrophes(simplify(codes), classify(codes)))
     spans = units.spans()
     start, stop = units.rows(MOST_SHINGLE)
     hashes = shingle_hashes(murmur64_spans(spans.buffer, spans.starts, spans.ends, 0), start, stop)

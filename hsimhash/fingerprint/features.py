@@ -294,7 +294,7 @@ def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
 
 def _stop_words(batch: TextBatch) -> tokens.Spans:
     """Return the shingles that contain a stop word: sentences have many of these, advertising and menus have few."""
-    units = tokens.word_units(*batch.bare, every_script=True)
+    units = tokens.word_units(*batch.bare)
     words = units.spans()
     is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
     before = np.concatenate(([0], np.cumsum(is_stop)))
@@ -304,7 +304,7 @@ def _stop_words(batch: TextBatch) -> tokens.Spans:
 
 # By value of `tokens`: a function that cuts a batch into spans. Values that are not listed do not use spans.
 _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
-    "words": lambda batch: tokens.word_shingles(*batch.bare, batch.recipe.n, every_script=True),
+    "words": lambda batch: tokens.shingles(tokens.word_units(*batch.bare), batch.recipe.n, gap=True),
     "stop-words": _stop_words,
     "chars": lambda batch: pieces.characters(batch.codes, batch.ends, batch.recipe.n, batch.recipe.least),
     "bytes": lambda batch: pieces.octets(batch.texts, batch.recipe.n, batch.recipe.least),
@@ -332,7 +332,7 @@ def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Featu
     if recipe.weights == BY_RARITY:
         yield from _rare_words(batch, has_all_pairs)
     elif recipe.english is None:
-        yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
+        yield _shingles(batch, tokens.shingles(batch.words, recipe.n, gap=True), recipe.word_unit)
     else:
         yield _words(batch)
     if batch.has_unspaced:

@@ -136,27 +136,18 @@ def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
     return (codes[~inside], classes[~inside]) if inside.any() else (codes, classes)
 
 
-def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool) -> Spans:
-    """Return the shingles of n words.
+def word_units(codes: Uint32s, classes: Uint8s) -> Units:
+    """Return the words; each character of a script without spaces is also a word, for a page in Chinese to have some.
 
     Args:
         codes: Code points of the normalised documents, without apostrophes inside words.
         classes: Classes of the code points.
-        n: Words per shingle.
-        every_script: Whether each character of a script without spaces is also a word, so that a Chinese page yields
-            pairs of characters instead of nothing. Otherwise, such a character ends a stretch.
     """
-    return shingles(word_units(codes, classes, every_script=every_script), n, gap=True)
-
-
-def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
-    """Return the words that `word_shingles` combines into shingles."""
-    places, member = find_words(codes, classes), _members(classes, every_script=every_script)
-    return (places if every_script else places.words(classes)).units(codes, member)
+    return find_words(codes, classes).units(codes, _members(classes, every_script=True))
 
 
 def find_words(codes: Uint32s, classes: Uint8s) -> Places:
-    """Return the places of the words; each character of a script without spaces is also a word."""
+    """Return the places of the words that `word_units` returns."""
     spaced, member = classes == SPACED, _members(classes, every_script=True)
     return _places(codes, member, member & ~(spaced & _after(spaced)), member | (codes == SPACE))
 

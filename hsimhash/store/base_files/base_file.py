@@ -50,13 +50,14 @@ FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
 _KEY_FLAGS = bytes([KEY_FLAG])
 _FEW_BUCKETS = 8
+_DISTANCES = [np.array(distance, np.uint8) for distance in range(FINGERPRINT_BITS + 1)]
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
 
 # How to find a fingerprint's cell in a drawer. The items are: the position of the drawer's first cell, the position of
 # its first row, the first two moves from a fingerprint's bits to its cell, the other moves, the number of rows above
 # which a cell is wide, and the drawer.
-_Step = tuple[int, int, tuple[int, int], tuple[int, int], list[tuple[int, int]], int, Drawer]
+_Step = tuple[int, int, int, int, int, int, list[tuple[int, int]], int, Drawer]
 
 
 class Base:
@@ -112,7 +113,8 @@ class Base:
     def _map_rows(self) -> None:
         """Map the drawers' rows."""
         self._values = np.frombuffer(self._map, FINGERPRINT, len(self.drawers) * self.rows, HEADER_BYTES)
-        self._ordered = self._row_bytes[: self.rows * FINGERPRINT.itemsize].cast("Q")  # the first drawer's rows
+        # The same as a view, whose slices take less time; its first rows are those of the first drawer, in order.
+        self._row_view = self._row_bytes[: self._values.nbytes].cast("Q")
         self._native = self._native_drawers()
 
     def _native_drawers(self) -> Any:
@@ -121,8 +123,8 @@ class Base:
         if package is None:
             return None
         steps = [
-            (cells, rows, [first, *(one for one in (second, *more) if one[1])], wide)
-            for cells, rows, first, second, more, wide, _ in self._steps
+            (cells, rows, [(shift, mask), *(one for one in ((shift_2, mask_2), *more) if one[1])], wide)
+            for cells, rows, shift, mask, shift_2, mask_2, more, wide, _ in self._steps
         ]
         keyed = self._fences, self._keyed.view(np.uint8), FENCE_ROWS, _WIDE_ROWS
         shifts = _BLOCK_SHIFT, int(self._cell_shift)
@@ -137,8 +139,8 @@ class Base:
             moves.append((SEGMENT_BITS + right + lost - target, mask >> lost << target))
         own = [move for move in moves if move[1]]
         first, second = [*own, (0, 0), (0, 0)][:2]
-        wide_rows = int(self._wide_rows[place])
-        return place * ((1 << self.header.cell_bits) + 1), place * self.rows, first, second, own[2:], wide_rows, drawer
+        cells, wide_rows = place * ((1 << self.header.cell_bits) + 1), int(self._wide_rows[place])
+        return cells, place * self.rows, *first, *second, own[2:], wide_rows, drawer
 
     @property
     def row_count(self) -> int:
@@ -176,9 +178,9 @@ class Base:
             if answer is not None:
                 near: list[int] = answer[0]
                 return near
-        starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_bytes, list[memoryview]()
+        starts, are_whole, rows, parts = self._cell_starts, self._are_whole, self._row_view, list[memoryview]()
         wide = fingerprint << SEGMENT_BITS
-        for at, first, (shift, mask), (shift_2, mask_2), more, wide_rows, drawer in self._steps:
+        for at, first, shift, mask, shift_2, mask_2, more, wide_rows, drawer in self._steps:
             at += (wide >> shift & mask) + (wide >> shift_2 & mask_2)
             for shift, mask in more:
                 at += wide >> shift & mask
@@ -189,12 +191,12 @@ class Base:
                 start, stop = self._bucket(drawer, start, stop, drawer.segment(fingerprint))
                 if most is not None and stop - start > most:
                     return None
-            parts.append(rows[start << _ROW_SHIFT : stop << _ROW_SHIFT])
+            parts.append(rows[start:stop])
         values = np.frombuffer(b"".join(parts), FINGERPRINT)
-        distances = np.bitwise_count(values ^ np.uint64(fingerprint))
+        distances = np.bitwise_count(values ^ np.array(fingerprint, FINGERPRINT))  # numpy converts scalars slowly
         if not distances.tobytes().translate(None, _BEYOND[distance]):  # usual case; numpy's any takes twice as long
             return []
-        found: list[int] = values[distances <= distance].tolist()
+        found: list[int] = values[distances <= _DISTANCES[distance]].tolist()
         return found
 
     def _bucket(self, drawer: Drawer, start: int, stop: int, segment: int) -> tuple[int, int]:
@@ -440,8 +442,8 @@ class Base:
         cell = fingerprint >> FINGERPRINT_BITS - self.header.cell_bits
         start, stop = self._cell_starts[cell], self._cell_starts[cell + 1]
         self._verify_rows(start, stop)
-        place = bisect_left(self._ordered, fingerprint, start, stop)
-        return place if place < stop and self._ordered[place] == fingerprint else -1
+        place = bisect_left(self._row_view, fingerprint, start, stop)
+        return place if place < stop and self._row_view[place] == fingerprint else -1
 
     def first_place(self, fingerprint: int) -> int:
         """Return the position of the first fingerprint >= `fingerprint`, which may be 2**64."""

@@ -10,7 +10,7 @@ help:
 	@echo 'make demo    index a small corpus and show the near-duplicates in it'
 	@echo 'make test    run the tests that do not need a server; takes a few minutes'
 	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; downloads what they need, and skips the tests that cannot run'
-	@echo 'make native  build and install hsimhash-native, which signs texts four times as fast (needs Rust: cargo)'
+	@echo 'make native  build and install hsimhash-native, which signs texts three to four times as fast (needs Rust: cargo)'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make docs    build the documentation as pages in docs/site, and check its links'
 	@echo 'make dist    build the files of a release in dist: sdist, wheel, manual page, completions'

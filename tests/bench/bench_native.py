@@ -179,7 +179,7 @@ def main() -> int:
             numpy_us, native_us = (statistics.median(taken[way]) for way in ("numpy", "native"))
             rate = f"{1e6 / native_us:,.0f} texts/s"
             print(f"{name}, {language}: numpy {numpy_us:.0f} µs, native {native_us:.1f} µs, {rate}")
-            print_bar("native, times numpy", median_ratio(taken["numpy"], taken["native"]), at_least=4)
+            print_bar("native, times numpy", median_ratio(taken["numpy"], taken["native"]), at_least=3)
         streams = in_turns({str(count): partial(stream_s, profile, texts, count) for count in (1, 2)}, ROUNDS)
         print_bar(f"two threads on {language}, times one", median_ratio(streams["1"], streams["2"]), at_least=1.8)
     print_peers(mixed)

@@ -123,6 +123,28 @@ def test_texts_without_a_vote_have_no_features_but_words() -> None:
     assert found.words.equal_share < 1
 
 
+@pytest.mark.parametrize(("profile", "common"), [("auto-3", 3), ("auto-2", 6)])
+@pytest.mark.parametrize(("a", "b"), TEXTS)
+def test_texts_that_share_a_key_have_the_features_that_it_is_made_from_in_common(
+    profile: str, common: int, a: str, b: str
+) -> None:
+    found = explained(Profile.named(profile), a, b)
+    assert found.key_features is not None
+    of_a, of_b = found.key_features
+    assert len(of_a) == len(set(of_a)) == len(of_b) == Profile.named(profile).key
+    assert found.shares_key == (len({*of_a} & {*of_b}) >= common)
+    for text, words in ((a, of_a), (b, of_b)):
+        assert all(word in text.lower() for one in words for word in one.split())
+
+
+def test_keys_of_texts_that_are_not_available_or_do_not_have_one_are_not_explained() -> None:
+    assert explained(Profile.named("auto-2"), "one short text", article(1)).key_features is None
+    assert explained(Profile.named("auto-1"), article(1), article(1)).key_features is None
+    side = Side("a", Profile.named("auto-3").signature(article(1)))
+    chosen = cover(Layout.named("4"), 6, 1_000, LMDB_PRICES)
+    assert explain_two(side, side, Profile.named("auto-3"), chosen, max_sketch=MAX_SKETCH).key_features is None
+
+
 def test_equal_texts_differ_in_nothing() -> None:
     found = explained(Profile.named("auto-2"), article(1), article(1))
     assert (found.distance, found.similarity, found.shares_key, found.features) == (0, 1.0, True, ())

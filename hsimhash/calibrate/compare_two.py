@@ -16,6 +16,7 @@ from hsimhash.cover import Cover, Probe
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.fingerprint import EXACT, Profile, Signature
 from hsimhash.fingerprint.bits import Floats, Uint64s
+from hsimhash.fingerprint.features import key_features
 from hsimhash.fingerprint.signature import most_differing, similarity
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.matching import Rule
@@ -90,6 +91,9 @@ class TwoDocuments:
     features: tuple[FeaturePush, ...] = ()  # those with the greatest push; empty if a text or its vote is missing
     flips: tuple[FlippedBit, ...] = ()
     features_missing: str = ""  # why there are no features; empty if there are any
+    key_features: tuple[list[str], list[str]] | None = (
+        None  # what the keys are made from, heaviest first; None if unknown
+    )
     words: Comparison | None = None  # None if a text is not available, or both together are too long
 
     def to_json(self) -> dict[str, object]:
@@ -108,6 +112,7 @@ class TwoDocuments:
             "features": [asdict(one) for one in self.features],
             "flips": [asdict(one) for one in self.flips],
             "features_missing": self.features_missing,
+            "key_features": self.key_features,
             "words": self.words and _words(self.words),
         }
 
@@ -149,8 +154,16 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
         features,
         flips,
         missing,
+        _key_features(profile, a, b),
         compare(str(a.text), str(b.text)) if both else None,
     )
+
+
+def _key_features(profile: Profile, a: Side, b: Side) -> tuple[list[str], list[str]] | None:
+    """Return what the keys of two texts are made from; None unless both texts are available and have keys."""
+    if a.text is None or b.text is None or not (a.signature.key and b.signature.key):
+        return None
+    return key_features(profile, a.text), key_features(profile, b.text)
 
 
 def _verdict(a: Signature, b: Signature, rule: Rule) -> tuple[str | None, str]:

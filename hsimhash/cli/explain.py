@@ -65,10 +65,10 @@ def explain_command(
     the --store index has a document with that id; otherwise a fingerprint if it looks like one; otherwise, without
     --store, a text. Use --id, --text or --file to be explicit.
 
-    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ in each
-    block, the drawers in which they share a bucket, the features that moved the bits, and the words that differ. Bit 0
-    is the lowest. With --store, explain uses the profile, layout and distance of the index. An index does not keep
-    texts, so only the signatures of its documents can be compared.
+    For two documents, explain prints their distance, the similarity of their sketches, the words in their keys, the
+    bits that differ in each block, the drawers in which they share a bucket, the features that moved the bits, and the
+    words that differ. Bit 0 is the lowest. With --store, explain uses the profile, layout and distance of the index. An
+    index does not keep texts, so only the signatures of its documents can be compared.
 
     For one document, explain prints the buckets that a query reads in each drawer, how many rows they have, and how
     many of those rows are near. On HBase it also prints the region and its server. explain reads and times the drawers
@@ -212,6 +212,7 @@ def _print_two(found: TwoDocuments) -> None:
             "distance": found.distance,
             "similarity": alike,
             "shared key": found.shares_key,
+            **{f"key of {name}": ", ".join(words) for name, words in zip("ab", found.key_features or (), strict=False)},
             "found": f"by {found.found_by}" if found.found_by else f"no: {found.reason}",
         }
     )

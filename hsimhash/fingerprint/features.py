@@ -176,6 +176,13 @@ def find_features(recipe: Recipe, text: str) -> Features:
     return _found(TextBatch.of(recipe, [text]), [text]).voting.capped(recipe.cap, 1)
 
 
+def key_features(recipe: Recipe, text: str) -> list[str]:
+    """Return the features that a text's key is made from, heaviest first; the recipe must make keys."""
+    found = _found(TextBatch.of(recipe, [text]), [text])
+    weights = found.weights if found.key_weights is None else found.key_weights
+    return found.of(heaviest_features(found.doc, found.hashes, weights, recipe.key or 1, 1)).texts()
+
+
 class TextFeatures(NamedTuple):
     """The hashes of all features in a text that a rarity table weights, in any order; the text's key and sketch."""
 

@@ -39,6 +39,7 @@ from hsimhash.layout import Layout
 from hsimhash.locks import wait_for_lock
 from hsimhash.progress import Observer, Progress
 from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.base import with_view
 from hsimhash.store.conformance.contract import RECORD, put
 from hsimhash.store.lmdb import compaction, files
 from hsimhash.store.lmdb.audit import audit, glance
@@ -690,6 +691,45 @@ def test_a_row_that_cannot_be_is_named_with_its_place_and_the_remedy(store: Lmdb
             CorruptionError, match=rf"index {path} is damaged: a register has 5 bytes.*restore a backup"
         ):
             attempt()
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize(
+    ("database", "key", "value"),
+    [
+        ("drawers", bytes(4), bytes(8)),
+        ("drawers", bytes(12), bytes(8)),
+        ("register", b"short", bytes(16)),
+        ("register", digest(b"z"), bytes(15)),
+        ("documents", b"short", bytes(8)),
+        ("documents", bytes(8) + b"z", b"short"),
+    ],
+)
+def test_a_row_of_a_wrong_length_is_damage_for_every_call_that_reads_it(
+    store: LmdbStore, path: Path, database: str, key: bytes, value: bytes
+) -> None:
+    put(store, *[(f"{number}", number << 40) for number in range(1, 200)])
+    compaction.make_base(store.session)
+    put(store, *[(f"{number}", number << 40) for number in range(200, 300)])
+    with store.session.write() as transaction:
+        assert transaction.put(key, value, db=store.session.environment.databases[database])
+    for attempt in (
+        lambda: store.lookup([b"z"]),
+        lambda: with_view(store, lambda view: view.scan([bytes(5)])),
+        lambda: with_view(store, lambda view: view.sweep([(bytes(5), b"\xff" * 5)])),
+        lambda: with_view(store, lambda view: view.documents([0])),
+        lambda: list(store.walk()),
+        lambda: put(store, ("z", 0)),
+        lambda: store.remove([b"z"]),
+        lambda: store.check(),
+        lambda: compaction.make_base(store.session),
+        lambda: store.compact(),
+        lambda: store.check(repair=True),
+    ):
+        try:
+            attempt()
+        except CorruptionError as error:
+            assert str(error).startswith(f"index {path} is damaged: ")  # noqa: PT017 - it may also succeed
 
 
 @pytest.mark.damages

@@ -52,6 +52,7 @@ from hsimhash.store.base import Record
 from hsimhash.store.base_files.base_check import GLANCE_ROWS, RowSum, misfiled, mixed_rows
 from hsimhash.store.base_files.base_file import Base
 from hsimhash.store.lmdb.codec import (
+    PACKED_NUMBER,
     Registered,
     Row,
     Rows,
@@ -60,6 +61,7 @@ from hsimhash.store.lmdb.codec import (
     listed_id,
     pack,
     page,
+    rows_in,
     unpack_register,
 )
 from hsimhash.store.lmdb.compaction import make_base
@@ -292,7 +294,7 @@ class _Audit:
             with LmdbView(self.session) as view:
                 found = page(view.transaction, view.databases, "documents", after, self.page_rows)
             if not found:
-                return np.sort(np.frombuffer(marks + b"\xff" * _MARK_BYTES, ">u8").astype(np.uint64))
+                return np.sort(rows_in(marks + b"\xff" * _MARK_BYTES, PACKED_NUMBER).astype(np.uint64))
             marks += b"".join(digest(listed_id(*listing))[:_MARK_BYTES] for listing in found)
             after = found[-1]
 
@@ -384,7 +386,7 @@ class _Audit:
 
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
         """Find the registers whose id is not listed. A register has only its id's digest, so compare digests."""
-        marks = np.frombuffer(b"".join(key[:_MARK_BYTES] for key, _ in registers), ">u8").astype(np.uint64)
+        marks = rows_in(b"".join(key[:_MARK_BYTES] for key, _ in registers), PACKED_NUMBER).astype(np.uint64)
         unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks).tolist()
         suspects = [
             (registers[number][0], unpack_register(registers[number][1]).signature.fingerprint) for number in unlisted

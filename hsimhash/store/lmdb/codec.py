@@ -18,9 +18,10 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.signature import Signature
@@ -40,6 +41,8 @@ DATABASES: dict[str, dict[str, bool]] = {
     "documents": {},
     "register": {},
 }
+PACKED_ROWKEY = np.dtype((np.uint8, ROWKEY_BYTES))
+PACKED_NUMBER = np.dtype(">u8")
 FORMAT_PART = b"format"
 BASE_PART = b"base"  # on disk, in the record: the current base
 _BASED = "base"  # on disk, in the record's format, so that older releases reject such an index
@@ -68,6 +71,13 @@ def unmarked_format(form: bytes) -> bytes:
 
 class DamagedRowError(Exception):
     """Stored bytes are invalid. Callers replace this error with a `CorruptionError` that names the index."""
+
+
+def rows_in(joined: bytes | bytearray, row: np.dtype[Any]) -> NDArray[Any]:
+    """Return stored rows of the same length, which have been joined, as an array of rows."""
+    if len(joined) % row.itemsize:
+        raise DamagedRowError(f"rows have {len(joined):,} bytes in all, which is not a multiple of {row.itemsize}")
+    return np.frombuffer(joined, row)
 
 
 def digest(doc_id: bytes) -> bytes:

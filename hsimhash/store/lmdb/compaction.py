@@ -13,12 +13,12 @@ import lmdb
 import numpy as np
 
 from hsimhash.files import put_in_place, sync_file, sync_folder
-from hsimhash.rowkey import KEY_FLAG, ROWKEY_BYTES, SEGMENT_BYTES, fingerprints_of, key_rowkeys
+from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, fingerprints_of, key_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.base_files.base_build import build_base
 from hsimhash.store.base_files.base_file import Base
 from hsimhash.store.base_files.base_format import BaseName
-from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, marked_format, verify_order
+from hsimhash.store.lmdb.codec import BASE_PART, FORMAT_PART, PACKED_ROWKEY, marked_format, rows_in, verify_order
 from hsimhash.store.lmdb.files import (
     DATA,
     FILED,
@@ -156,7 +156,7 @@ def filed_registers(
     filed = list[FiledRows]()
     try:
         while batch := list(itertools.islice(rows, FILED_DOCUMENTS)):
-            registers = np.frombuffer(b"".join(itertools.chain.from_iterable(batch)), kind)
+            registers = rows_in(b"".join(itertools.chain.from_iterable(batch)), kind)
             signatures = record.stored(signatures_of(registers))
             keyed = key_rowkeys(signatures) if record.has_signatures else None
             place = folder / str(len(filed))
@@ -172,7 +172,7 @@ def filed_top(transaction: lmdb.Transaction, top: object, record: Record, folder
     shutil.rmtree(folder, ignore_errors=True)
     rows, parts, keyed = transaction.cursor(top).iternext(), [np.empty(0, np.uint64)], list[np.ndarray]()
     while batch := list(itertools.islice(rows, FILED_DOCUMENTS)):
-        packed = np.frombuffer(b"".join(itertools.chain.from_iterable(batch)), np.uint8).reshape(-1, ROWKEY_BYTES)
+        packed = rows_in(b"".join(itertools.chain.from_iterable(batch)), PACKED_ROWKEY)
         is_key = (packed[:, SEGMENT_BYTES] == KEY_FLAG) & record.has_signatures
         keyed.append(packed[is_key])
         parts = [distinct_of([*parts, np.sort(fingerprints_of(packed[~is_key]))])]

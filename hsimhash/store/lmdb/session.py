@@ -27,7 +27,6 @@ from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
     PREFIX_BYTES,
-    ROWKEY_BYTES,
     fingerprints_of,
     prefix_numbers,
     prefix_numbers_of,
@@ -37,6 +36,8 @@ from hsimhash.store.base import Document, ListedDocuments, View, up_to
 from hsimhash.store.base_files.base_file import Base, first_of_each
 from hsimhash.store.lmdb.codec import (
     HEAD_BYTES,
+    PACKED_ROWKEY,
+    DamagedRowError,
     Rows,
     decode_id,
     digest,
@@ -46,6 +47,7 @@ from hsimhash.store.lmdb.codec import (
     pack,
     register_fields,
     register_table,
+    rows_in,
 )
 from hsimhash.store.lmdb.environment import Environment, acquire, release, reopened_writable
 from hsimhash.store.lmdb.files import (
@@ -269,7 +271,7 @@ class LmdbView(View):
             rows = _rows_under(cursor, prefixes, most)
         else:
             rows = b"".join(_rows_under(cursor, part, most) for part in self._in_time(prefixes))
-        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+        return rows_in(rows, PACKED_ROWKEY)
 
     def _in_time(self, prefixes: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         """Yield prefixes in parts; raise `StoreTimeoutError` when the time is up."""
@@ -281,6 +283,8 @@ class LmdbView(View):
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
         prefixes = [prefix for one in ranges for prefix in _prefixes_within(cursor, *one)]
+        if wrong := set(map(len, prefixes)) - {PREFIX_BYTES}:
+            raise DamagedRowError(f"the key of a drawer row has {wrong.pop()} bytes instead of {PREFIX_BYTES}")
         rows = self._scan_top([prefix for prefix in prefixes if not self._session.record.is_key_row(prefix)])
         return rows if self.base is None else np.concatenate([self.base.sweep(ranges), rows])
 

@@ -11,9 +11,6 @@ import os
 import signal
 import sys
 
-_SLOW_SORTS = "X86_V4 AVX512F"  # as NumPy 2.4 and older versions name them
-_CPU_BYTES = 4_000  # /proc/cpuinfo describes the first processor in at least as many bytes
-
 
 def main() -> None:
     """Run the command line. Ctrl-C and SIGTERM also end the process during imports and at exit."""
@@ -22,30 +19,19 @@ def main() -> None:
             signal.signal(number, _end)
     signal.signal(signal.SIGXCPU, _end)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # hsimhash does not use OpenBLAS threads
-    if _is_zen_4() and not sys.warnoptions:  # NumPy warns about names that it does not know; Python hides this
-        os.environ.setdefault("NPY_DISABLE_CPU_FEATURES", _SLOW_SORTS)
     # Records become many objects, none of which are in reference cycles. With the default thresholds, garbage
     # collection would take 8 % of a job's time.
     gc.set_threshold(20_000)
-    from hsimhash.cli import program, standard_streams
+    from hsimhash.cli import numpy_features, program, standard_streams
 
     standard_streams.open_closed_streams()  # otherwise an index's files would get their descriptors
     standard_streams.ignore_stderr_errors()
+    numpy_features.avoid_slow_sorts()
     try:
         program.main(prog_name="hsimhash")
     except OSError as error:  # raised by --help and --version, which print before a command begins
         standard_streams.flush_or_drop()
         sys.exit(f"hsimhash: error: standard output: {error.strerror}")
-
-
-def _is_zen_4(cpu_info: str = "/proc/cpuinfo") -> bool:
-    """Whether this is an AMD Zen 4, on which NumPy sorts four times as fast without AVX-512 (x86-simd-sort issue 6)."""
-    try:
-        with open(cpu_info, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib is not imported yet
-            first_processor = file.read(_CPU_BYTES)
-    except OSError:  # not Linux
-        return False
-    return all(words in first_processor for words in ("AuthenticAMD", "cpu family\t: 25\n", " avx512f "))
 
 
 def _end(number: int, frame: object) -> None:  # noqa: ARG001

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.machinery
 import os
+import platform
 import re
 import shlex
 import signal
@@ -15,10 +17,10 @@ from pathlib import Path
 
 import click
 import pytest
+from numpy._core import _multiarray_umath
 
 from hsimhash import errors
-from hsimhash.__main__ import _is_zen_4
-from hsimhash.cli import exit_codes, jobs
+from hsimhash.cli import exit_codes, jobs, numpy_features
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exit_codes import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS, main
@@ -290,6 +292,7 @@ def test_the_installed_program_and_the_module_begin_alike() -> None:
     assert script.value == "hsimhash.__main__:main"
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("vendor", "family", "flags", "is_zen_4"),
     [
@@ -299,14 +302,44 @@ def test_the_installed_program_and_the_module_begin_alike() -> None:
         ("GenuineIntel", 6, "fpu avx2 avx512f avx512dq", False),
     ],
 )
-def test_numpy_sorts_without_avx_512_only_where_that_is_faster(
-    tmp_path: Path, vendor: str, family: int, flags: str, is_zen_4: bool
+def test_numpy_does_without_avx_512_only_where_that_sorts_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, family: int, flags: str, is_zen_4: bool
 ) -> None:
+    monkeypatch.setenv(numpy_features.VARIABLE, "")  # so that the test's own value goes with it
+    monkeypatch.delenv(numpy_features.VARIABLE)
     (cpu_info := tmp_path / "cpuinfo").write_text(
         f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\nbugs\t\t: none\n" * 2
     )
-    assert _is_zen_4(str(cpu_info)) == is_zen_4
-    assert not _is_zen_4(str(tmp_path / "none"))
+    numpy_features.avoid_slow_sorts(cpu_info)
+    assert (numpy_features.VARIABLE in os.environ) == is_zen_4
+    if is_zen_4 and platform.machine() == "x86_64":
+        assert os.environ[numpy_features.VARIABLE] in _multiarray_umath.__cpu_dispatch__  # otherwise it has no effect
+
+
+def test_the_users_choice_of_numpys_features_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(numpy_features.VARIABLE, "")
+    numpy_features.avoid_slow_sorts()
+    assert os.environ[numpy_features.VARIABLE] == ""
+
+
+@pytest.mark.parametrize("tag", ["cp311-cp311-linux_x86_64", None])
+def test_a_numpy_compiled_on_this_machine_keeps_its_features(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str | None
+) -> None:
+    (cpu_info := tmp_path / "cpuinfo").write_text(
+        "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nflags\t\t: avx512f fpu\n"
+    )
+    (tmp_path / "numpy").mkdir()
+    (tmp_path / "numpy" / "__init__.py").touch()
+    if tag:
+        (tmp_path / "numpy-2.4.0.dist-info").mkdir()
+        (tmp_path / "numpy-2.4.0.dist-info" / "WHEEL").write_text(f"Generator: meson\nTag: {tag}\n")
+    found = importlib.machinery.PathFinder.find_spec("numpy", [str(tmp_path)])
+    monkeypatch.setattr(numpy_features, "find_spec", lambda _: found)
+    monkeypatch.setenv(numpy_features.VARIABLE, "")  # so that the test's own value goes with it
+    monkeypatch.delenv(numpy_features.VARIABLE)
+    numpy_features.avoid_slow_sorts(cpu_info)
+    assert numpy_features.VARIABLE not in os.environ
 
 
 def test_full_standard_output_is_an_error(tmp_path: Path) -> None:
@@ -496,7 +529,7 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
 
 DEAF = """
 import signal, threading, time
-from hsimhash.cli import exit_codes, jobs
+from hsimhash.cli import exit_codes, jobs, numpy_features
 
 def wait():
     try:

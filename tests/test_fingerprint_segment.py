@@ -8,10 +8,11 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
+from unittest import mock
 
 import mmh3
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile, segment
@@ -88,16 +89,36 @@ def test_a_batch_gives_the_words_of_its_texts(texts: list[str]) -> None:
     assert found == [[w for w in words if w.lower() not in segment.STOP_WORDS] for words in features]
 
 
+RUNS = ["我们的中国人", "", "中国人民的时候", "我们"]
+
+
 @given(
-    st.lists(st.text(st.sampled_from("中国人民我们的时候㐀〇々 \n\uf900𠀀𰀀"), max_size=30), max_size=6), st.booleans()
+    st.lists(st.text(st.sampled_from("中国人民我们的时候㐀〇々 \n\uf900𠀀𰀀"), max_size=30), max_size=6),
+    st.booleans(),
+    st.booleans(),
 )
-def test_words_cut_from_runs_of_han_characters_equal_the_numbered_words(runs: list[str], has_stops: bool) -> None:
-    lists = WordLists(IDF_SHA256, stops=keep_list("中国\n时候\n".encode()) if has_stops else None)
+@example(runs=RUNS, has_words=True, has_stops=True)
+@example(runs=RUNS, has_words=False, has_stops=False)
+def test_words_cut_from_runs_of_han_characters_equal_the_numbered_words(
+    runs: list[str], has_words: bool, has_stops: bool
+) -> None:
+    own, stops = keep_list("我们的\n国人\n".encode()), keep_list("中国\n时候\n".encode())
+    lists = WordLists(IDF_SHA256, words=own if has_words else None, stops=stops if has_stops else None)
     known, joined = segment.vocabulary(lists, 0), "".join(f"{text}\0" for text in runs)
     doc, number = segment.number_words(joined, known)
-    found = segment.han_words(joined, lists)
+    with mock.patch.object(segment, "_PART_CHARACTERS", 9):  # several parts
+        found = segment.han_words(joined, lists)
     assert found.doc.tolist() == doc.tolist()
     assert list(map(found.text, range(len(found.doc)))) == [known.words[i] for i in number]
+
+
+def test_words_with_the_same_hash_are_different_features() -> None:
+    profile, text = Profile.named("auto-3:hash=crc32c"), "带分数，微缩，网页，指纹，比较。带分数"
+    hashes = {feature.text: feature.hash for feature in profile.features(text)}
+    assert hashes["带分数"] == hashes["微缩"]
+    assert len(hashes) == 5
+    found = profile.signature(text)
+    assert (found.fingerprint, found.key) == (0x1158AEB9, 0x55335338451BB7FE)
 
 
 def test_words_added_to_the_shared_segmenter_change_nothing() -> None:

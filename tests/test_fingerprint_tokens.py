@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint.normalize import HAN, SPACED, UNSPACED, classify, normalize, to_codes, to_text
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.batch import TextBatch
+from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_codes, to_text
 from hsimhash.fingerprint.tokens import (
     Spans,
     char_shingles,
     drop_apostrophes,
-    find_words,
     han_runs,
     last_word_end,
     shingles,
@@ -62,9 +64,8 @@ def test_word_shingles_are_those_of_the_definition(texts: list[str], n: int, eve
     codes = normalize(texts)
     plain = to_text(codes).split("\0")[:-1]
     expected = [[s for row in rows(text, every_script=every_script) for s in shingled(row, n, " ")] for text in plain]
-    bare, classes = drop_apostrophes(codes, classify(codes))
-    words = find_words(bare, classes).words(classes).units(bare, classes == SPACED)
-    spans = shingles(word_units(bare, classes) if every_script else words, n, gap=True)
+    batch = TextBatch(Profile.named("words-1"), codes, np.flatnonzero(codes == SEPARATOR))
+    spans = shingles(batch.units if every_script else batch.words, n, gap=True)
     assert listed(spans, len(texts)) == expected
 
 

@@ -19,6 +19,7 @@ from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, read_list
 from hsimhash.index import HSimIndex
 
 AUTO = Profile.named("auto-2")
+BY_WORDS = pytest.mark.parametrize("profile", [AUTO, Profile.named("auto-3")], ids=["idf", "rarity"])
 CHINESE = "云计算平台的指纹比较两个网页，再统计不同的比特；爬虫把网页写入云计算平台。"
 ENGLISH = "A crawler doesn't compare every page with every page, it looks up a few buckets of fingerprints instead."
 
@@ -82,20 +83,25 @@ def test_an_own_table_weighs_words_of_every_script(tmp_path: Path) -> None:
     assert "page it" not in uncapped
 
 
-def test_stop_words_of_ones_own_have_no_vote(tmp_path: Path) -> None:
+@BY_WORDS
+def test_stop_words_of_ones_own_have_no_vote(profile: Profile, tmp_path: Path) -> None:
+    stops = written(tmp_path / "stops.txt", "网页\nPage\n")
+    assert "网页" in weights(profile, CHINESE)
+    assert "网页" not in weights(profile.with_lists(stops=stops, name="mine-1"), CHINESE)
+
+
+def test_stop_words_of_ones_own_are_not_in_an_own_table(tmp_path: Path) -> None:
     stops = written(tmp_path / "stops.txt", "网页\nPage\n")
     idf = written(tmp_path / "idf.txt", "网页 7.5\npage 3\ncrawler 5\n")
-    own = AUTO.with_lists(stops=stops, name="mine-1")
-    assert "网页" in weights(AUTO, CHINESE)
-    assert "网页" not in weights(own, CHINESE)
     assert weights(AUTO.with_lists(idf=idf, stops=stops, name="mine-2"), ENGLISH)["page"] == 0
 
 
-def test_the_segmenter_knows_words_of_ones_own(tmp_path: Path) -> None:
+@BY_WORDS
+def test_the_segmenter_knows_words_of_ones_own(profile: Profile, tmp_path: Path) -> None:
     words = written(tmp_path / "words.txt", "雲計算平台 100 n\n")
-    assert "云计算平台" not in weights(AUTO, CHINESE)
-    assert "云计算平台" in weights(AUTO.with_lists(words=words, name="mine-1"), CHINESE)
-    assert "云计算平台" not in weights(AUTO, CHINESE)
+    assert "云计算平台" not in weights(profile, CHINESE)
+    assert "云计算平台" in weights(profile.with_lists(words=words, name="mine-1"), CHINESE)
+    assert "云计算平台" not in weights(profile, CHINESE)
 
 
 def test_lists_go_with_profiles_that_weigh_by_words(tmp_path: Path) -> None:

@@ -107,6 +107,12 @@ class TextBatch:
         return tokens.find_words(*self.bare)
 
     @cached_property
+    def units(self) -> tokens.Units:
+        """All words and the characters of scripts without spaces."""
+        codes, classes = self.bare
+        return self.places.units(codes, tokens.are_members(classes))
+
+    @cached_property
     def words(self) -> tokens.Units:
         """The words in scripts with spaces."""
         codes, classes = self.bare

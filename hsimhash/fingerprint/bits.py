@@ -141,7 +141,7 @@ def starts_of(ordered: NDArray[np.integer[Any]], count: int) -> Int64s:
 
 def counts_before(places: Int64s, marks: Int64s) -> Int64s:
     """For each place, return how many marks precede it; both ascend, and no place is a mark."""
-    if len(places) < len(marks):
+    if len(places) < len(marks):  # search for the values of the shorter array
         return np.searchsorted(marks, places)
     return np.cumsum(np.bincount(np.searchsorted(places, marks), minlength=len(places)))[: len(places)]
 

@@ -15,7 +15,7 @@ from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
-from hsimhash.fingerprint.murmur3 import murmur64_spans
+from hsimhash.fingerprint.murmur3 import HASH_NAME, murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.native import native_features, native_shingles, native_signatures
 from hsimhash.fingerprint.normalize import (
@@ -301,7 +301,7 @@ def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
 
 def _stop_words(batch: TextBatch) -> tokens.Spans:
     """Return the shingles that contain a stop word: sentences have many of these, advertising and menus have few."""
-    units = tokens.word_units(*batch.bare)
+    units = batch.units
     words = units.spans()
     is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
     before = np.concatenate(([0], np.cumsum(is_stop)))
@@ -311,7 +311,7 @@ def _stop_words(batch: TextBatch) -> tokens.Spans:
 
 # By value of `tokens`: a function that cuts a batch into spans. Values that are not listed do not use spans.
 _SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
-    "words": lambda batch: tokens.shingles(tokens.word_units(*batch.bare), batch.recipe.n, gap=True),
+    "words": lambda batch: tokens.shingles(batch.units, batch.recipe.n, gap=True),
     "stop-words": _stop_words,
     "chars": lambda batch: pieces.characters(batch.codes, batch.ends, batch.recipe.n, batch.recipe.least),
     "bytes": lambda batch: pieces.octets(batch.texts, batch.recipe.n, batch.recipe.least),
@@ -333,7 +333,7 @@ def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Featu
     if batch.has_han:  # without Han characters, no dictionary is loaded
         runs = tokens.han_runs(batch.codes, batch.classes)
         if recipe.weights == BY_RARITY:
-            yield _shingles(batch, segment.han_words(runs, recipe.lists), recipe.char_unit)
+            yield _rare_han_words(batch, segment.han_words(runs, recipe.lists))
         else:
             yield _chinese(recipe, runs)
     if recipe.weights == BY_RARITY:
@@ -344,6 +344,15 @@ def _features_by_script(batch: TextBatch, has_all_pairs: bool) -> Iterator[Featu
         yield _words(batch)
     if batch.has_unspaced:
         yield _shingles(batch, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
+
+
+def _rare_han_words(batch: TextBatch, spans: tokens.Spans) -> Features:
+    recipe, hashes = batch.recipe, batch.hashes(spans)
+    # Words with the same hash are different features. This only happens with hashes of 32 bits.
+    distinct = hashes if recipe.hash == HASH_NAME else murmur64_spans(spans.buffer, spans.starts, spans.ends)
+    kept, count = fold_hashes(spans.doc, distinct)
+    doc, hashes = spans.doc[kept], hashes[kept]
+    return _rare(recipe, recipe.char_unit, doc, hashes, count, lambda: [spans.text(i) for i in kept])
 
 
 def _rare_words(batch: TextBatch, has_all_pairs: bool) -> Iterator[Features]:

@@ -477,7 +477,7 @@ def _by_words(text: _LongText, sketch: _Sketch | None) -> _Found:
     for batch in text.word_windows():
         if sketch:
             sketch.take(batch)
-        units = tokens.word_units(*batch.bare)
+        units = batch.units
         breaks = _breaks(batch, every_script=True)
         found.rows.add(batch.hashes(rows.take(units.encoded(gap=True), units.stretch, breaks, chosen)))
     return found

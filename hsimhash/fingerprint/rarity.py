@@ -78,7 +78,7 @@ class RarityTable:
 
     @cached_property
     def _first(self) -> Int32s:
-        """The position of the first tag for each value of the leading bits; 4 MB, which most caches hold."""
+        """The position of the first tag for each value of the leading bits; 4 MB, which fit in L3 caches."""
         return starts_of(self.tags[:-1] >> np.uint32(_TAG_BITS - _LEADING), 1 << _LEADING).astype(np.int32)
 
     @cached_property
@@ -111,7 +111,7 @@ class RarityTable:
             entry[left] = self._entries[place[left]]
             left = left[entry[left] < wanted[left]]
         rarity: Int64s = (entry - wanted).astype(np.int64)
-        rarity[rarity > SCALE] = self.default
+        rarity[rarity > SCALE] = self.default  # the next tag is at least 256 more
         return rarity
 
     def content(self) -> bytes:

@@ -137,29 +137,31 @@ def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
 
 
 def word_units(codes: Uint32s, classes: Uint8s) -> Units:
-    """Return the words; each character of a script without spaces is also a word, for a page in Chinese to have some.
+    """Return the words. Each character of a script without spaces counts as a word, so that Chinese pages have some.
 
     Args:
         codes: Code points of the normalised documents, without apostrophes inside words.
         classes: Classes of the code points.
     """
-    return find_words(codes, classes).units(codes, _members(classes, every_script=True))
+    return find_words(codes, classes).units(codes, are_members(classes))
 
 
 def find_words(codes: Uint32s, classes: Uint8s) -> Places:
     """Return the places of the words that `word_units` returns."""
-    spaced, member = classes == SPACED, _members(classes, every_script=True)
+    spaced, member = classes == SPACED, are_members(classes)
     return _places(codes, member, member & ~(spaced & _after(spaced)), member | (codes == SPACE))
 
 
-def _members(classes: Uint8s, *, every_script: bool) -> Bools:
-    spaced: Bools = classes == SPACED
-    return spaced | (classes == HAN) | (classes == UNSPACED) if every_script else spaced
+def are_members(classes: Uint8s) -> Bools:
+    """Return which code points belong to words, including those of scripts without spaces."""
+    members: Bools = (classes == SPACED) | (classes == HAN) | (classes == UNSPACED)
+    return members
 
 
 def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
     """Return how many code points end a stretch of words."""
-    return len(codes) - int(np.count_nonzero(_members(classes, every_script=every_script) | (codes == SPACE)))
+    members = are_members(classes) if every_script else classes == SPACED
+    return len(codes) - int(np.count_nonzero(members | (codes == SPACE)))
 
 
 def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
@@ -197,9 +199,10 @@ def _after(mask: Bools) -> Bools:
 
 def _places(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Places:
     """Return the places of units that start where `begins` is set; code points outside `joins` end the stretch."""
-    goes_on = member & ~begins
-    is_last = np.append(~goes_on[1:], True)[: len(member)] & member
     starts = np.flatnonzero(begins)
+    # Few masks at a time, because one word may have 16 million characters.
+    goes_on = member > begins
+    is_last = np.append(member[:-1] > goes_on[1:], member[-1:])
     return Places(
         starts,
         np.flatnonzero(is_last) + 1 - starts,

@@ -50,13 +50,14 @@ FLAG_BITS = 8
 _FLAGS, _ONE = np.uint64(0xFF), np.uint64(1)
 _KEY_FLAGS = bytes([KEY_FLAG])
 _FEW_BUCKETS = 8
+# NumPy compares with an array of no dimensions in half of the time that a number takes.
 _DISTANCES = [np.array(distance, np.uint8) for distance in range(FINGERPRINT_BITS + 1)]
 _BEYOND = [bytes(range(distance + 1, FINGERPRINT_BITS + 1)) for distance in range(FINGERPRINT_BITS + 1)]
 
 
 # How to find a fingerprint's cell in a drawer. The items are: the position of the drawer's first cell, the position of
-# its first row, the first two moves from a fingerprint's bits to its cell, the other moves, the number of rows above
-# which a cell is wide, and the drawer.
+# its first row, the shifts and masks of the first two moves from a fingerprint's bits to its cell, the other moves, the
+# number of rows above which a cell is wide, and the drawer.
 _Step = tuple[int, int, int, int, int, int, list[tuple[int, int]], int, Drawer]
 
 
@@ -113,7 +114,7 @@ class Base:
     def _map_rows(self) -> None:
         """Map the drawers' rows."""
         self._values = np.frombuffer(self._map, FINGERPRINT, len(self.drawers) * self.rows, HEADER_BYTES)
-        # The same as a view, whose slices take less time; its first rows are those of the first drawer, in order.
+        # The same rows as a memoryview, because slicing it is faster. The first rows are the first drawer's, ascending.
         self._row_view = self._row_bytes[: self._values.nbytes].cast("Q")
         self._native = self._native_drawers()
 

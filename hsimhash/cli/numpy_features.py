@@ -16,11 +16,13 @@ _RENAMED_IN = (2, 4)  # the release of NumPy that calls AVX-512 X86_V4
 def avoid_slow_sorts(cpu_info: Path = Path("/proc/cpuinfo")) -> None:
     """On AMD Zen 4, have NumPy sort with AVX2, which takes a quarter of the time of AVX-512 (x86-simd-sort issue 6).
 
-    This must be called before NumPy is imported. It has no effect if the user has set the variable, or if NumPy is not
-    a wheel for many Linux systems: a NumPy that was compiled for this processor does not start without AVX-512.
+    Call this before NumPy is imported. It has no effect if the user has set the variable, or if NumPy is not a wheel
+    from PyPI: a NumPy that was compiled for this processor does not start without AVX-512.
     """
+    if VARIABLE in os.environ or not _is_zen_4(cpu_info):
+        return
     spec = find_spec("numpy")
-    if VARIABLE in os.environ or spec is None or spec.origin is None or not _is_zen_4(cpu_info):
+    if spec is None or spec.origin is None:
         return
     for tags in Path(spec.origin).parents[1].glob("numpy-*.dist-info/WHEEL"):
         release = re.match(r"numpy-(\d+)\.(\d+)", tags.parent.name)

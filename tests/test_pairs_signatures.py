@@ -72,7 +72,7 @@ def test_without_sketches_and_keys_they_are_fingerprints(values: list[int], k: i
 @pytest.mark.parametrize("shared", ["key", "part", "fingerprint"])
 def test_a_key_or_a_fingerprint_of_thousands_is_looked_at_in_bounded_memory(shared: str) -> None:
     rng = np.random.default_rng(1)
-    count = 6_000
+    count = 8_000
     some, sketches = rng.integers(1, 2**64, (2, count), np.uint64)
     some[:100], sketches[:100] = some[100:200] ^ np.uint64(0xFFF), sketches[100:200] ^ np.uint64(0xFF)
     same = np.full(count, 7, np.uint64)

@@ -56,7 +56,6 @@ SIGNED_QUERIES, SIGNED_DISTANCES = 4_000, (0, 3, 6)
 SKETCH_BOUNDS = (MAX_SKETCH, None)
 SINGLE_SHARE = 8  # one query by signature in this many is also run alone
 MOST_SINGLE_S = 10  # target for the single queries of one distance; expensive ones are run less often
-MOST_BATCH_S = 60  # two blocks are too few for 8 bits: a query would read millions of ranges
 RANDOM_SHARE = 10  # one query in this many is random
 CROWDED_SHARE = 10  # one stored fingerprint in this many equals or is near another one
 
@@ -397,7 +396,7 @@ def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> O
 
 def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
     for name in LAYOUTS:
-        yield from check_layout(name, partial(in_scratch, scratch), STORED, QUERIES, most_batch_s=MOST_BATCH_S)
+        yield from check_layout(name, partial(in_scratch, scratch), STORED, QUERIES)
     yield from check_all_signatures(partial(in_scratch, scratch), STORED, SIGNED_QUERIES)
     real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)
     if real is not None and pairs is not None:

@@ -131,6 +131,8 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
     named = [word for page in pages for word in ("--text", page)]
     texts = json.loads(run("explain", *named, "--json").stdout)
     assert [texts[side]["name"] for side in "ab"] == [f"text {page:.40}" for page in pages]
+    own = ("--text", pages[0], "--file", pages[0])  # two paths may have the same fingerprint by chance
+    assert json.loads(run("explain", *own, "--json").stdout)["distance"] > 0
     from_stdin = run_apart("explain", "-", pages[0], "--json", given=article(1).encode())
     assert json.loads(from_stdin.stdout)["distance"] == 0
     unknown = run("explain", "nobody", "a", "--store", make_index(tmp_path))

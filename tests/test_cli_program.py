@@ -292,7 +292,15 @@ def test_the_installed_program_and_the_module_begin_alike() -> None:
     assert script.value == "hsimhash.__main__:main"
 
 
+@pytest.fixture
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start without the variable for NumPy's features, and restore it afterwards."""
+    monkeypatch.setenv(numpy_features.VARIABLE, "")  # so that monkeypatch also removes a value that the test sets
+    monkeypatch.delenv(numpy_features.VARIABLE)
+
+
 @pytest.mark.every_case
+@pytest.mark.usefixtures("no_choice")
 @pytest.mark.parametrize(
     ("vendor", "family", "flags", "is_zen_4"),
     [
@@ -303,10 +311,8 @@ def test_the_installed_program_and_the_module_begin_alike() -> None:
     ],
 )
 def test_numpy_does_without_avx_512_only_where_that_sorts_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str, family: int, flags: str, is_zen_4: bool
+    tmp_path: Path, vendor: str, family: int, flags: str, is_zen_4: bool
 ) -> None:
-    monkeypatch.setenv(numpy_features.VARIABLE, "")  # so that the test's own value goes with it
-    monkeypatch.delenv(numpy_features.VARIABLE)
     (cpu_info := tmp_path / "cpuinfo").write_text(
         f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {family}\nflags\t\t: {flags}\nbugs\t\t: none\n" * 2
     )
@@ -322,6 +328,7 @@ def test_the_users_choice_of_numpys_features_stays(monkeypatch: pytest.MonkeyPat
     assert os.environ[numpy_features.VARIABLE] == ""
 
 
+@pytest.mark.usefixtures("no_choice")
 @pytest.mark.parametrize("tag", ["cp311-cp311-linux_x86_64", None])
 def test_a_numpy_compiled_on_this_machine_keeps_its_features(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tag: str | None
@@ -336,8 +343,6 @@ def test_a_numpy_compiled_on_this_machine_keeps_its_features(
         (tmp_path / "numpy-2.4.0.dist-info" / "WHEEL").write_text(f"Generator: meson\nTag: {tag}\n")
     found = importlib.machinery.PathFinder.find_spec("numpy", [str(tmp_path)])
     monkeypatch.setattr(numpy_features, "find_spec", lambda _: found)
-    monkeypatch.setenv(numpy_features.VARIABLE, "")  # so that the test's own value goes with it
-    monkeypatch.delenv(numpy_features.VARIABLE)
     numpy_features.avoid_slow_sorts(cpu_info)
     assert numpy_features.VARIABLE not in os.environ
 
@@ -529,7 +534,7 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
 
 DEAF = """
 import signal, threading, time
-from hsimhash.cli import exit_codes, jobs, numpy_features
+from hsimhash.cli import exit_codes, jobs
 
 def wait():
     try:

@@ -91,9 +91,7 @@ class TwoDocuments:
     features: tuple[FeaturePush, ...] = ()  # those with the greatest push; empty if a text or its vote is missing
     flips: tuple[FlippedBit, ...] = ()
     features_missing: str = ""  # why there are no features; empty if there are any
-    key_features: tuple[list[str], list[str]] | None = (
-        None  # what the keys are made from, heaviest first; None if unknown
-    )
+    key_features: tuple[list[str], list[str]] | None = None  # see `_key_features`
     words: Comparison | None = None  # None if a text is not available, or both together are too long
 
     def to_json(self) -> dict[str, object]:
@@ -160,7 +158,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
 
 
 def _key_features(profile: Profile, a: Side, b: Side) -> tuple[list[str], list[str]] | None:
-    """Return what the keys of two texts are made from; None unless both texts are available and have keys."""
+    """Return what the two keys are made from, heaviest first; None unless both texts are available and have keys."""
     if a.text is None or b.text is None or not (a.signature.key and b.signature.key):
         return None
     return key_features(profile, a.text), key_features(profile, b.text)

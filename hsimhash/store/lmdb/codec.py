@@ -74,7 +74,7 @@ class DamagedRowError(Exception):
 
 
 def rows_in(joined: bytes | bytearray, row: np.dtype[Any]) -> NDArray[Any]:
-    """Return stored rows of the same length, which have been joined, as an array of rows."""
+    """Return an array of stored rows that have been joined; raise `DamagedRowError` if one of them is incomplete."""
     if len(joined) % row.itemsize:
         raise DamagedRowError(f"rows have {len(joined):,} bytes in all, which is not a multiple of {row.itemsize}")
     return np.frombuffer(joined, row)

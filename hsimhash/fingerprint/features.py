@@ -10,7 +10,7 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
-from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s, are_in, sorted_distinct
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.custom_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.document_fields import split_fields
@@ -302,8 +302,7 @@ def _features(batch: TextBatch, has_all_pairs: bool) -> Features:
 def _stop_words(batch: TextBatch) -> tokens.Spans:
     """Return the shingles that contain a stop word: sentences have many of these, advertising and menus have few."""
     units = batch.units
-    words = units.spans()
-    is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), tokens.stop_word_hashes())
+    is_stop = units.spans().are_among(tokens.stop_word_hashes())
     before = np.concatenate(([0], np.cumsum(is_stop)))
     first, stop = units.rows(batch.recipe.n)
     return tokens.shingles(units, batch.recipe.n, gap=True).of(before[stop] > before[first])

@@ -20,11 +20,11 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in, sorted_distinct
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, sorted_distinct
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.feature_counts import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.feature_weights import BY_IDF, WHOLE, english, english_parts, own_weights, weigh
-from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME, murmur64_spans
+from hsimhash.fingerprint.murmur3 import HASH_BYTES, HASH_NAME
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
     CHINESE_ONLY_NAME,
@@ -484,8 +484,7 @@ def _by_words(text: _LongText, sketch: _Sketch | None) -> _Found:
 
 
 def _stop_words_before(units: Spans) -> Int64s:
-    is_stop = are_in(murmur64_spans(units.buffer, units.starts, units.ends), stop_word_hashes())
-    return np.concatenate(([0], np.cumsum(is_stop)))
+    return np.concatenate(([0], np.cumsum(units.are_among(stop_word_hashes()))))
 
 
 _ROWS: dict[str, Callable[[_LongText, _Sketch | None], _Found]] = {

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, are_in, counts_before, sorted_distinct
-from hsimhash.fingerprint.murmur3 import HASH_NAME, murmur64, murmur64_spans
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, counts_before
+from hsimhash.fingerprint.murmur3 import HASH_NAME
 from hsimhash.fingerprint.named_hashes import HASHES
-from hsimhash.fingerprint.tokens import Spans
+from hsimhash.fingerprint.tokens import Spans, sorted_hashes
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 
 if TYPE_CHECKING:
@@ -237,10 +237,11 @@ def han_words(runs: str, lists: WordLists) -> Spans:
     marks = np.flatnonzero(octets == ord(_BETWEEN))
     starts, ends = np.concatenate(([0], marks + 1)), np.append(marks, len(octets))
     kept = np.flatnonzero(ends - starts > _CHARACTER_BYTES)
-    if lists.stops is not None:  # jieba's own stop words are English
-        kept = kept[~are_in(murmur64_spans(buffer, starts[kept], ends[kept]), _stop_hashes(lists.stops))]
     starts, ends = starts[kept], ends[kept]
-    return Spans(buffer, starts, ends, counts_before(starts, np.flatnonzero(octets == ord(SEPARATOR))))
+    words = Spans(buffer, starts, ends, counts_before(starts, np.flatnonzero(octets == ord(SEPARATOR))))
+    if lists.stops is None:  # jieba's own stop words are English
+        return words
+    return words.of(~words.are_among(_stop_hashes(lists.stops)))
 
 
 def _parts(runs: str) -> Iterator[str]:
@@ -253,7 +254,7 @@ def _parts(runs: str) -> Iterator[str]:
 
 @functools.cache
 def _stop_hashes(sha256: str) -> Uint64s:
-    return sorted_distinct(np.array(list(map(murmur64, stop_words(sha256))), np.uint64))
+    return sorted_hashes(stop_words(sha256))
 
 
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:

@@ -11,13 +11,14 @@ they join addresses and mark-up to the words next to them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, counts_before, sorted_distinct
-from hsimhash.fingerprint.murmur3 import murmur64
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s, Uint64s, are_in, counts_before, sorted_distinct
+from hsimhash.fingerprint.murmur3 import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
 _RUN_BREAK = ord("\n")  # between runs of Han characters; any character at which the segmenter ends a word would do
@@ -50,6 +51,10 @@ class Spans:
     def rows(self, first: Int64s, stop: Int64s) -> Spans:
         """Merge each range [first, stop) of spans into one span, from the first span's start to the last span's end."""
         return Spans(self.buffer, self.starts[first], self.ends[stop - 1], self.doc[first])
+
+    def are_among(self, hashes: Uint64s) -> Bools:
+        """Return which spans are among the words that have the given hashes; see `sorted_hashes`."""
+        return are_in(murmur64_spans(self.buffer, self.starts, self.ends), hashes)
 
     def text(self, index: int) -> str:
         """Return one span as text; bytes of an incomplete character become escapes."""
@@ -256,4 +261,9 @@ def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:
 @cache
 def stop_word_hashes() -> Uint64s:
     """Return the hashes of the stop words, ascending."""
-    return sorted_distinct(np.array([murmur64(word) for word in _STOP_WORDS.split()], np.uint64))
+    return sorted_hashes(_STOP_WORDS.split())
+
+
+def sorted_hashes(words: Iterable[str]) -> Uint64s:
+    """Return the hashes of words, ascending."""
+    return sorted_distinct(np.array(list(map(murmur64, words)), np.uint64))
